@@ -1,0 +1,3 @@
+//! TODO
+#[allow(missing_docs)]
+pub struct CpuEngine;

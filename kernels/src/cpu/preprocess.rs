@@ -1,0 +1,1 @@
+//! Preprocessing on the CPU.

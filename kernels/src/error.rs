@@ -1,0 +1,31 @@
+//! The crate's error type.
+
+/// What can go wrong when a network is prepared or run.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// A description contradicts itself or its operands.
+    #[error("{op}: {why}")]
+    Invalid {
+        /// Node or operator at fault.
+        op: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// The description is sound, but this engine has no implementation of it.
+    #[error("{op} is not supported by the {engine} engine: {why}")]
+    Unsupported {
+        /// Node or operator at fault.
+        op: String,
+        /// Engine that refused.
+        engine: &'static str,
+        /// Which property it lacks.
+        why: String,
+    },
+}
+
+impl KernelError {
+    /// Shorthand for [`KernelError::Invalid`].
+    pub fn invalid(op: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Invalid { op: op.into(), why: why.into() }
+    }
+}

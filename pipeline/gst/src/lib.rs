@@ -1,0 +1,1 @@
+//! Placeholder until the plugin crate is filled in.

@@ -1,0 +1,137 @@
+//! Errors: of one item, and of the whole job.
+
+use std::fmt;
+
+/// The stage an error arose in, as result rows name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StageName {
+    /// Finding and reading files.
+    Source,
+    /// From bytes to pixels.
+    Decode,
+    /// From pixels to the model's input.
+    Preprocess,
+    /// The network.
+    Infer,
+    /// From the network's outputs to results.
+    Postprocess,
+    /// Writing results.
+    Sink,
+}
+
+/// Why an item failed, as result rows name it. Names are part of the output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// The file does not exist.
+    NotFound,
+    /// The file may not be read.
+    PermissionDenied,
+    /// Reading failed for another reason.
+    Io,
+    /// The file changed while it was read.
+    Changed,
+    /// 0 bytes.
+    Empty,
+    /// No image format that is known here.
+    NotAnImage,
+    /// The data ends too early, and `--strict` is set or nothing could be decoded.
+    Truncated,
+    /// The data contradicts itself.
+    Corrupt,
+    /// More pixels or bytes than the limit.
+    TooLarge,
+    /// JPEG with 12 bits a sample.
+    #[serde(rename = "unsupported-12-bit")]
+    Unsupported12Bit,
+    /// Arithmetic-coded JPEG.
+    UnsupportedArithmetic,
+    /// Lossless JPEG.
+    UnsupportedLossless,
+    /// Hierarchical JPEG.
+    UnsupportedHierarchical,
+    /// A sampling or scan layout that this build decodes wrongly or not at all.
+    UnsupportedSampling,
+    /// Another feature of a known format that is not supported.
+    Unsupported,
+    /// A fault of this program: a stage panicked on this item.
+    Internal,
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The serde name is the public one; one list serves both.
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => f.write_str(&name),
+            _ => f.write_str("internal"),
+        }
+    }
+}
+
+/// One item's failure: a row in the output, never the end of the job.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct ItemError {
+    /// Where.
+    pub stage: StageName,
+    /// What kind.
+    pub kind: ErrorKind,
+    /// One line for a person: what is wrong and, where something can be done, what.
+    pub message: String,
+}
+
+impl ItemError {
+    /// An error of `stage`.
+    pub fn new(stage: StageName, kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { stage, kind, message: message.into() }
+    }
+}
+
+/// What ends a whole job.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// Wrong usage or settings (exit code 2).
+    #[error("{0}")]
+    Usage(String),
+    /// The model could not be loaded.
+    #[error(transparent)]
+    Model(#[from] crate::model::ModelError),
+    /// The engine refused a plan or failed in a run.
+    #[error(transparent)]
+    Kernel(#[from] ocellus_kernels::KernelError),
+    /// Reading or writing failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        what: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A stage panicked outside any one item.
+    #[error("internal error in stage {stage}: {message}")]
+    Panic {
+        /// Name of the stage.
+        stage: &'static str,
+        /// The panic's message.
+        message: String,
+    },
+    /// The user asked to stop (Ctrl-C or SIGTERM).
+    #[error("interrupted")]
+    Interrupted,
+    /// `--fail-fast` and an item failed.
+    #[error("{path}: {error} (--fail-fast)")]
+    FailFast {
+        /// The item's path.
+        path: String,
+        /// Its failure.
+        error: ItemError,
+    },
+}
+
+impl JobError {
+    /// Shorthand for [`JobError::Io`].
+    pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { what: what.into(), source }
+    }
+}

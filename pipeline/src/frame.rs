@@ -1,0 +1,136 @@
+//! What travels between the stages: one type a hop, each inside an [`Item`] with its identity.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ocellus_kernels::preprocess::Transform;
+
+use crate::error::ItemError;
+
+/// Where an item came from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A file, named as the user or the folder walk named it.
+    File(PathBuf),
+    /// A frame of a stream.
+    Frame {
+        /// Address of the stream.
+        stream: String,
+        /// Number in the stream, from 0.
+        frame: u64,
+        /// Presentation time.
+        pts_ns: u64,
+    },
+}
+
+/// One image on its way. A failed item keeps travelling, so that every input ends as exactly one row.
+#[derive(Clone, Debug)]
+pub struct Item<T> {
+    /// Position among the job's inputs, from 0 without gaps.
+    pub id: u64,
+    /// Where it came from.
+    pub origin: Arc<Origin>,
+    /// What it is at this point, or why it failed.
+    pub payload: Result<T, ItemError>,
+}
+
+impl<T> Item<T> {
+    /// The same item with its payload moved on by `f`; a failed item stays as it is.
+    pub fn and_then<U>(self, f: impl FnOnce(T) -> Result<U, ItemError>) -> Item<U> {
+        Item { id: self.id, origin: self.origin, payload: self.payload.and_then(f) }
+    }
+}
+
+/// A file's bytes. source -> decode.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// The whole file.
+    pub bytes: Vec<u8>,
+}
+
+/// Which decoder served an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decoder {
+    /// The crate `image`.
+    Image,
+    /// libjpeg (mozjpeg), feature `libjpeg`.
+    Libjpeg,
+}
+
+/// Decoded pixels, upright (EXIF orientation applied). decode -> preprocess.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// Columns.
+    pub width_px: u32,
+    /// Rows.
+    pub height_px: u32,
+    /// R, G, B, 8 bits each, row-major without padding: `3 * width_px * height_px` bytes.
+    pub rgb: Vec<u8>,
+    /// Who decoded it.
+    pub decoder: Decoder,
+    /// The file ended too early; what was there was decoded, the rest is filler.
+    pub partial: bool,
+}
+
+/// Facts about a picture that its result row repeats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PictureInfo {
+    /// Columns after orientation.
+    pub width_px: u32,
+    /// Rows after orientation.
+    pub height_px: u32,
+    /// Who decoded it.
+    pub decoder: Decoder,
+    /// See [`Picture::partial`].
+    pub partial: bool,
+    /// From the network's input back to the picture.
+    pub transform: Transform,
+}
+
+/// A picture as the network's input. preprocess -> batch.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Facts for the row.
+    pub info: PictureInfo,
+    /// One image in the layout of the network's input.
+    pub data: Vec<f32>,
+}
+
+/// Several images for one run of the network; failed items ride along. batch -> infer.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// In the order of arrival. The payload of the n-th good item describes the n-th image of `data`.
+    pub items: Vec<Item<PictureInfo>>,
+    /// The good items' images one after another.
+    pub data: Vec<f32>,
+}
+
+/// What the network made of a batch. infer -> postprocess.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    /// As in [`Batch`].
+    pub items: Vec<Item<PictureInfo>>,
+    /// One vector for each output of the network, the good items' values one after another.
+    pub data: Vec<Vec<f32>>,
+}
+
+/// A class and its score.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Scored {
+    /// Index of the class.
+    pub class: u32,
+    /// Its name.
+    pub label: Arc<str>,
+    /// Probability, 0..1.
+    pub score: f32,
+}
+
+/// The end of the way: what a row says. postprocess -> sink.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Results {
+    /// Facts about the picture.
+    pub info: PictureInfo,
+    /// Best classes, best first; ties by lower class.
+    pub top: Vec<Scored>,
+}

@@ -1,0 +1,56 @@
+//! A model: its card, its graph, and the plan an engine runs.
+//!
+//! `onnx` (file to protobuf) `-> import` (protobuf to graph) `-> passes` (graph to graph) `-> plan` (graph to plan).
+//! [`graph`] imports none of them.
+
+pub mod card;
+pub mod graph;
+pub mod import;
+pub mod inspect;
+pub mod onnx;
+pub mod passes;
+pub mod plan;
+
+/// Why a model could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file could not be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// File.
+        path: std::path::PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The card is wrong.
+    #[error("{path}: {message}")]
+    Card {
+        /// File.
+        path: std::path::PathBuf,
+        /// What to change, with the line where known.
+        message: String,
+    },
+    /// The file is no ONNX model, or a damaged one.
+    #[error("{path}: not a usable ONNX model: {message}")]
+    Parse {
+        /// File.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// An operator, attribute or type that is not supported, or used against its specification.
+    #[error("node \"{node}\" ({op}, opset {opset}): {message}")]
+    Node {
+        /// The node's name, or its first output's where it has none.
+        node: String,
+        /// Domain and operator type as the file has it.
+        op: String,
+        /// Version of the operator set.
+        opset: i64,
+        /// What is wrong.
+        message: String,
+    },
+    /// The graph as a whole is wrong.
+    #[error("{0}")]
+    Graph(String),
+}

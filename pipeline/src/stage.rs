@@ -1,0 +1,28 @@
+//! What a stage of the pipeline is. Channels, threads and counters belong to [`crate::runner`].
+
+use crate::error::JobError;
+
+/// A step that turns values of one type into values of another.
+///
+/// A stage runs on one thread; a pool runs several stages made by the same constructor. Failures of one item travel
+/// inside the item; an `Err` from here ends the job.
+pub trait Stage: Send {
+    /// What it takes.
+    type In: Send;
+    /// What it gives.
+    type Out: Send;
+
+    /// Takes one value and hands on any number of values through `emit`.
+    ///
+    /// # Errors
+    /// What ends the whole job.
+    fn process(&mut self, input: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError>;
+
+    /// Called once after the last value, to hand on what was kept back.
+    ///
+    /// # Errors
+    /// As in [`Stage::process`].
+    fn finish(&mut self, _emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        Ok(())
+    }
+}
