@@ -101,3 +101,14 @@ pub struct Plan {
     /// Size of the arena in elements.
     pub arena_len: usize,
 }
+
+impl Plan {
+    /// Checks that every buffer lies in the arena, that no step's output overlaps its inputs, and that every step's
+    /// operands have the shapes its description says.
+    ///
+    /// # Errors
+    /// Names the first step that does not.
+    pub fn check(&self) -> Result<(), crate::KernelError> {
+        todo!()
+    }
+}

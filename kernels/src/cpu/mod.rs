@@ -1,11 +1,13 @@
 //! The embedded engine: the operators on the CPU.
 
 mod conv;
+mod conv_transpose;
 mod copy;
 mod depthwise;
 mod engine;
 mod gemm;
 mod norm;
+mod par;
 mod pointwise;
 mod pool;
 pub mod preprocess;
