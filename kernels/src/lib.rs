@@ -1,7 +1,7 @@
 //! Operators of Ocellus: what they are ([`op`]), how a whole network is laid out ([`plan`]), who runs it
 //! ([`engine::Engine`]), and their implementation on the CPU ([`cpu`]).
 //!
-//! Imports inside the crate go one way: `error <- tensor <- op <- plan <- engine <- cpu`. Callers hold a
+//! Imports inside the crate go one way: `error <- tensor <- op <- shape <- plan <- engine <- cpu`. Callers hold a
 //! `Box<dyn Engine>`; only constructors name an implementation.
 
 pub mod cpu;
@@ -10,6 +10,7 @@ pub mod error;
 pub mod op;
 pub mod plan;
 pub mod preprocess;
+mod shape;
 pub mod tensor;
 
 pub use error::KernelError;

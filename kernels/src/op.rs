@@ -109,7 +109,8 @@ pub struct Epilogue {
 }
 
 /// 2-D convolution. Operands: x [N, H, W, C], weights [K, R, S, C / groups], then those of the epilogue.
-/// Output [N, P, Q, K]; y[n,p,q,k] = sum over r,s,c of x[n, p stride - pad + r dilation, ...] w[k,r,s,c], zero outside.
+/// Output [N, P, Q, K]; `y[n, p, q, k]` is the sum over r, s, c of `x[n, p stride - pad + r dilation, ...] w[k, r, s, c]`,
+/// zero outside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     /// Images.
@@ -150,8 +151,8 @@ pub struct ConvTranspose(
     pub Conv,
 );
 
-/// y [M, N] = act(alpha-free product x [M, K] w + bias + residual). Operands: x [M, K], weights [N, K] (one row an output),
-/// then those of the epilogue. M counts every leading dimension of the input.
+/// y [M, N] = act(x w^T + bias + residual). Operands: x [M, K], w [N, K] (one row an output feature), then those of the
+/// epilogue. M counts every leading dimension of the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Rows of the input.
@@ -256,7 +257,7 @@ pub enum NearestRounding {
 }
 
 /// ONNX `coordinate_transformation_mode`: from an output index to a source coordinate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Coordinates {
     /// (i + 0.5) / scale - 0.5.
     HalfPixel,
@@ -270,6 +271,20 @@ pub enum Coordinates {
     Asymmetric,
     /// (i + 0.5) / scale (TensorFlow 1, opset 11 and 12).
     TfHalfPixelForNn,
+    /// start (in - 1) + i (end - start) (in - 1) / (out - 1), the middle of both ends where the output has one sample.
+    TfCropAndResize(Crop),
+}
+
+/// The part of the picture that is resized, and what lies around the picture. For rows and columns, 0 the first sample
+/// and 1 the last; a start behind the end mirrors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crop {
+    /// Where the first output sample lies.
+    pub start: [f32; 2],
+    /// Where the last output sample lies.
+    pub end: [f32; 2],
+    /// Value of output samples that lie outside the picture.
+    pub outside: f32,
 }
 
 /// Resize of H and W. Operand: x [N, H, W, C]; output [N, P, Q, C].
@@ -328,7 +343,7 @@ pub enum Op {
     },
     /// Element-wise function.
     Unary(Unary),
-    /// Two operands broadcast against each other as in NumPy, then the activation.
+    /// Two operands broadcast against each other as in `NumPy`, then the activation.
     Binary {
         /// Function.
         kind: BinaryKind,
@@ -363,7 +378,7 @@ pub enum Op {
         /// Axis that grows.
         axis: usize,
     },
-    /// y[i] = x[start + i step] on every axis; `step` may be negative.
+    /// `y[i] = x[start + i step]` on every axis; `step` may be negative.
     Slice {
         /// First index taken, an entry per axis.
         start: Vec<usize>,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::error::KernelError;
 use crate::op::Op;
+use crate::shape::{self, MAX_ELEMENTS, checked_elements};
 use crate::tensor::{DType, Layout};
 
 /// A tensor in the arena: dense, row-major.
@@ -81,7 +83,7 @@ pub struct Port {
     pub dtype: DType,
     /// Axis order of an image input; outputs are in the model's own order.
     pub layout: Option<Layout>,
-    /// Where it lies in the arena; the first dimension is the batch.
+    /// Where it lies in the arena; its first dimension is a multiple of the batch.
     pub buffer: Buffer,
 }
 
@@ -90,7 +92,8 @@ pub struct Port {
 pub struct Plan {
     /// Images a run takes. Every input's and output's first dimension is a multiple of it.
     pub batch: usize,
-    /// True when the model works for any batch size, so that a batch may be run in parts.
+    /// True when the batch is the first dimension of every input and output, so that several batches may be run one
+    /// after another and their outputs joined.
     pub divisible: bool,
     /// Inputs, written by the caller.
     pub inputs: Vec<Port>,
@@ -103,12 +106,132 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks that every buffer lies in the arena, that no step's output overlaps its inputs, and that every step's
-    /// operands have the shapes its description says.
+    /// Checks that every buffer lies in the arena, that inputs do not overlap one another nor a step's output its
+    /// inputs, that every constant has as many elements as its shape says, and that every step's operands have the
+    /// shapes its description says.
     ///
     /// # Errors
-    /// Names the first step that does not.
-    pub fn check(&self) -> Result<(), crate::KernelError> {
-        todo!()
+    /// Names the first port or step that does not.
+    pub fn check(&self) -> Result<(), KernelError> {
+        let fail = |name: &str, why: String| Err(KernelError::invalid(name, why));
+        if self.batch == 0 {
+            return fail("plan", "a batch of 0 images".into());
+        }
+        if self.arena_len > MAX_ELEMENTS {
+            return fail("plan", format!("an arena of {} elements", self.arena_len));
+        }
+        for port in self.inputs.iter().chain(&self.outputs) {
+            self.check_buffer(&port.name, &port.buffer)?;
+            if port.buffer.dims.first().is_none_or(|n| !n.is_multiple_of(self.batch)) {
+                return fail(&port.name, format!("shape {:?} in a batch of {}", port.buffer.dims, self.batch));
+            }
+        }
+        for (i, port) in self.inputs.iter().enumerate() {
+            if let Some(other) = self.inputs[..i].iter().find(|other| overlap(&other.buffer, &port.buffer)) {
+                return fail(&port.name, format!("overlaps input \"{}\"", other.name));
+            }
+        }
+        self.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> Result<(), KernelError> {
+        let fail = |why: String| Err(KernelError::invalid(&step.name, why));
+        self.check_buffer(&step.name, &step.output)?;
+        for input in &step.inputs {
+            match input {
+                Operand::Buffer(buffer) => {
+                    self.check_buffer(&step.name, buffer)?;
+                    if overlap(buffer, &step.output) {
+                        return fail("its output overlaps its input".into());
+                    }
+                }
+                Operand::Constant(c) if checked_elements(&c.dims) != Some(c.data.len()) => {
+                    return fail(format!("constant of shape {:?} with {} elements", c.dims, c.data.len()));
+                }
+                Operand::Constant(_) => {}
+            }
+        }
+        let inputs: Vec<&[usize]> = step.inputs.iter().map(Operand::dims).collect();
+        shape::check(&step.op, &inputs, &step.output.dims)
+            .map_err(|e| KernelError::invalid(format!("node \"{}\"", step.name), e.to_string()))
+    }
+
+    fn check_buffer(&self, name: &str, buffer: &Buffer) -> Result<(), KernelError> {
+        let end = checked_elements(&buffer.dims).and_then(|len| buffer.offset.checked_add(len));
+        if end.is_some_and(|end| end <= self.arena_len) {
+            return Ok(());
+        }
+        let (dims, at, arena) = (&buffer.dims, buffer.offset, self.arena_len);
+        Err(KernelError::invalid(name, format!("tensor {dims:?} at {at} does not fit the arena of {arena} elements")))
+    }
+}
+
+/// True where two buffers share an element.
+fn overlap(a: &Buffer, b: &Buffer) -> bool {
+    a.range().start < b.range().end && b.range().start < a.range().end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Unary;
+
+    fn buffer(offset: usize, dims: &[usize]) -> Buffer {
+        Buffer { offset, dims: dims.to_vec() }
+    }
+
+    fn port(buffer: Buffer) -> Port {
+        Port { name: "port".into(), dtype: DType::F32, layout: None, buffer }
+    }
+
+    fn relu(from: Buffer, to: Buffer) -> Plan {
+        Plan {
+            batch: 2,
+            divisible: true,
+            inputs: vec![port(from.clone())],
+            outputs: vec![port(to.clone())],
+            steps: vec![Step {
+                name: "relu".into(),
+                op: Op::Unary(Unary::Relu),
+                inputs: vec![Operand::Buffer(from)],
+                output: to,
+            }],
+            arena_len: 16,
+        }
+    }
+
+    #[test]
+    fn sound_plans_pass() {
+        assert!(relu(buffer(0, &[2, 4]), buffer(8, &[2, 4])).check().is_ok());
+        assert!(relu(buffer(8, &[2, 4]), buffer(0, &[2, 4])).check().is_ok());
+    }
+
+    #[test]
+    fn unsound_plans_are_refused() {
+        for (from, to, why) in [
+            (buffer(0, &[2, 4]), buffer(9, &[2, 4]), "output behind the arena"),
+            (buffer(9, &[2, 4]), buffer(0, &[2, 4]), "input behind the arena"),
+            (buffer(0, &[2, 4]), buffer(7, &[2, 4]), "overlap at the end"),
+            (buffer(4, &[2, 4]), buffer(4, &[2, 4]), "in place"),
+            (buffer(0, &[2, 4]), buffer(8, &[4, 2]), "other shape"),
+            (buffer(0, &[2, 0]), buffer(8, &[2, 0]), "no elements"),
+            (buffer(0, &[1, 8]), buffer(8, &[1, 8]), "first dimension no multiple of the batch"),
+            (buffer(usize::MAX, &[2, 4]), buffer(0, &[2, 4]), "offset overflows"),
+            (buffer(0, &[2, usize::MAX]), buffer(8, &[2, usize::MAX]), "size overflows"),
+        ] {
+            assert!(relu(from, to).check().is_err(), "{why}");
+        }
+        let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
+        plan.inputs.push(port(buffer(3, &[2, 2])));
+        assert!(plan.check().is_err(), "inputs overlap");
+        let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
+        plan.steps[0].inputs = vec![Operand::Constant(Arc::new(Constant { dims: vec![2, 2], data: vec![0.0; 3] }))];
+        assert!(plan.check().is_err(), "constant too short");
+        let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
+        plan.batch = 0;
+        assert!(plan.check().is_err(), "no batch");
+        let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
+        plan.arena_len = usize::MAX;
+        assert!(plan.check().is_err(), "endless arena");
     }
 }

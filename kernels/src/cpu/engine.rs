@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use super::aligned::AlignedVec;
 use super::conv::PackedConv;
 use super::conv_transpose::PackedConvTranspose;
 use super::gemm::PackedGemm;
-use super::par::{Par, View};
+use super::par::{self, Par, View, run_awake};
+use super::vector_simd::Isa;
 use super::{copy, gemm, norm, pointwise, pool, quantize, reduce, resize};
 use crate::engine::Engine;
 use crate::error::KernelError;
@@ -19,7 +21,8 @@ use crate::plan::{Constant, Operand, Plan, Port, Step};
 pub struct CpuEngine {
     plan: Plan,
     steps: Vec<Prepared>,
-    arenas: Vec<Vec<f32>>,
+    arenas: Vec<AlignedVec>,
+    isa: Isa,
     pool: rayon::ThreadPool,
 }
 
@@ -32,20 +35,41 @@ enum Prepared {
 }
 
 impl CpuEngine {
-    /// An engine with `threads` threads (0: one a core).
+    /// An engine with `threads` threads (0: rayon's default, one a core).
     ///
     /// # Errors
-    /// Where a step contradicts itself or the threads cannot be started.
+    /// Where a step contradicts itself, the activations do not fit into the address space, or the threads cannot be
+    /// started.
     pub fn new(plan: Plan, threads: usize) -> Result<Self, KernelError> {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("infer-{i}"))
-            .build()
-            .map_err(|e| KernelError::invalid("CPU engine", format!("cannot start its threads: {e}")))?;
-        plan.check()?;
-        let steps = plan.steps.iter().map(prepare).collect::<Result<_, _>>()?;
-        Ok(Self { plan, steps, arenas: Vec::new(), pool })
+        Self::with_isa(plan, threads, Isa::best())
     }
+
+    /// As [`CpuEngine::new`], its matrix products and depthwise convolutions with the given instruction set.
+    ///
+    /// # Errors
+    /// As [`CpuEngine::new`], and where this machine lacks the instruction set.
+    pub fn with_isa(plan: Plan, threads: usize, isa: Isa) -> Result<Self, KernelError> {
+        if !Isa::available().contains(&isa) {
+            return Err(KernelError::invalid("CPU engine", format!("this machine does not have {isa:?}")));
+        }
+        let pool = par::pool(threads)?;
+        plan.check()?;
+        check_memory(plan.arena_len)?;
+        let steps = plan.steps.iter().map(|step| prepare(step, isa)).collect::<Result<_, _>>()?;
+        Ok(Self { plan, steps, arenas: Vec::new(), isa, pool })
+    }
+}
+
+/// Refuses here, with a message, an arena that cannot be had: an allocation that fails later would end the process.
+fn check_memory(arena_len: usize) -> Result<(), KernelError> {
+    let mut trial: Vec<f32> = Vec::new();
+    let fits = trial.try_reserve_exact(arena_len);
+    // Or else the compiler drops the allocation, which nothing uses, and the check with it.
+    std::hint::black_box(&trial);
+    fits.map_err(|_| {
+        let mib = arena_len >> 18;
+        KernelError::invalid("CPU engine", format!("the activations take {mib} MiB, which this machine does not have"))
+    })
 }
 
 /// Constant operand `index` of a step.
@@ -60,11 +84,11 @@ fn weights(step: &Step, index: usize) -> Result<&Arc<Constant>, KernelError> {
     }
 }
 
-fn prepare(step: &Step) -> Result<Prepared, KernelError> {
+fn prepare(step: &Step, isa: Isa) -> Result<Prepared, KernelError> {
     Ok(match &step.op {
-        Op::Conv(desc) => Prepared::Conv(PackedConv::new(desc, weights(step, 1)?)),
-        Op::ConvTranspose(desc) => Prepared::ConvTranspose(PackedConvTranspose::new(desc, weights(step, 1)?)),
-        Op::Gemm(desc) => Prepared::Gemm(PackedGemm::new(desc, weights(step, 1)?)),
+        Op::Conv(desc) => Prepared::Conv(PackedConv::new(desc, weights(step, 1)?, isa)),
+        Op::ConvTranspose(desc) => Prepared::ConvTranspose(PackedConvTranspose::new(desc, weights(step, 1)?, isa)),
+        Op::Gemm(desc) => Prepared::Gemm(PackedGemm::new(desc, weights(step, 1)?, isa)),
         _ => Prepared::Plain,
     })
 }
@@ -79,26 +103,26 @@ impl Engine for CpuEngine {
     }
 
     fn run(&mut self, images: usize, inputs: &[&[f32]], outputs: &mut [Vec<f32>]) -> Result<(), KernelError> {
-        let Self { plan, steps, arenas, pool } = self;
+        let Self { plan, steps, arenas, isa, pool } = self;
+        let isa = *isa;
         check_call(plan, images, inputs, outputs)?;
         let runs = images / plan.batch;
         for (port, output) in plan.outputs.iter().zip(outputs.iter_mut()) {
             output.resize(port.buffer.len() * runs, 0.0);
         }
-        // Whole runs side by side while there is one for every thread; the rest one by one, each spread over the threads.
+        // Runs side by side; where there are fewer than threads, each is spread over the free ones.
         let threads = pool.current_num_threads();
-        arenas.resize_with(threads.min(runs).max(1), || vec![0.0; plan.arena_len]);
+        // Never fewer: a short batch between full ones must not cost their arenas.
+        let needed = threads.min(runs);
+        if arenas.len() < needed {
+            arenas.resize_with(needed, || AlignedVec::zeros(plan.arena_len));
+        }
         let mut start = 0;
         while start < runs {
-            let count = if runs - start >= threads { threads } else { 1 };
-            let par = if count > 1 { Par::Serial } else { Par::Pool };
-            pool.install(|| {
-                let go = |(i, arena): (usize, &mut Vec<f32>)| run_once(plan, steps, arena, inputs, start + i, par);
-                match par {
-                    Par::Serial => arenas[..count].par_iter_mut().enumerate().for_each(go),
-                    Par::Pool => arenas[..1].iter_mut().enumerate().for_each(go),
-                }
-            });
+            let count = threads.min(runs - start);
+            let par = if count == threads { Par::Serial } else { Par::Pool };
+            let go = |(i, arena): (usize, &mut AlignedVec)| run_once(plan, steps, arena, inputs, start + i, isa, par);
+            run_awake(pool, || arenas[..count].par_iter_mut().enumerate().for_each(go));
             for (i, arena) in arenas[..count].iter().enumerate() {
                 for (port, output) in plan.outputs.iter().zip(outputs.iter_mut()) {
                     let len = port.buffer.len();
@@ -129,7 +153,7 @@ fn check_call(plan: &Plan, images: usize, inputs: &[&[f32]], outputs: &[Vec<f32>
 }
 
 /// Runs the plan once, for the `run`-th group of images.
-fn run_once(plan: &Plan, prepared: &[Prepared], arena: &mut [f32], inputs: &[&[f32]], run: usize, par: Par) {
+fn run_once(plan: &Plan, prepared: &[Prepared], arena: &mut [f32], inputs: &[&[f32]], run: usize, isa: Isa, par: Par) {
     for (port, input) in plan.inputs.iter().zip(inputs) {
         let len = port.buffer.len();
         arena[port.buffer.range()].copy_from_slice(&input[run * len..][..len]);
@@ -149,7 +173,7 @@ fn run_once(plan: &Plan, prepared: &[Prepared], arena: &mut [f32], inputs: &[&[f
                 }
             })
             .collect();
-        run_step(step, prepared, &views, output, par);
+        run_step(step, prepared, &views, output, isa, par);
     }
 }
 
@@ -167,7 +191,7 @@ fn epilogue_operands<'a>(epilogue: &Epilogue, views: &[View<'a>]) -> (Option<&'a
     (bias, residual)
 }
 
-fn run_step(step: &Step, prepared: &Prepared, views: &[View<'_>], y: &mut [f32], par: Par) {
+fn run_step(step: &Step, prepared: &Prepared, views: &[View<'_>], y: &mut [f32], isa: Isa, par: Par) {
     let x = views[0];
     let dims = step.output.dims.as_slice();
     match (&step.op, prepared) {
@@ -183,7 +207,7 @@ fn run_step(step: &Step, prepared: &Prepared, views: &[View<'_>], y: &mut [f32],
             let (bias, residual) = epilogue_operands(&d.epilogue, views);
             packed.run(x.data, bias, residual, y, par);
         }
-        (Op::MatMul(d), _) => gemm::matmul(d, x.data, views[1].data, y, par),
+        (Op::MatMul(d), _) => gemm::matmul(d, x.data, views[1].data, y, isa, par),
         (Op::Pool(d), _) => pool::pool(d, x.data, y, par),
         (Op::Reduce { kind, axes }, _) => reduce::reduce(*kind, axes, x, y, par),
         (Op::ArgMax { axis, select_last }, _) => reduce::arg_max(*axis, *select_last, x, y),
@@ -206,5 +230,47 @@ fn run_step(step: &Step, prepared: &Prepared, views: &[View<'_>], y: &mut [f32],
         (Op::Dequantize { axis }, _) => quantize::dequantize(*axis, x, views[1].data, views[2].data, y),
         (Op::Cast { integer_range }, _) => quantize::cast(*integer_range, x.data, y),
         (Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_), _) => debug_assert!(false, "prepared with the step"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    /// y = x for one number an image.
+    fn plan() -> Plan {
+        let port = |offset| {
+            let buffer = crate::plan::Buffer { offset, dims: vec![1, 1] };
+            Port { name: String::new(), dtype: DType::F32, layout: None, buffer }
+        };
+        let (x, y) = (port(0), port(1));
+        let inputs = vec![Operand::Buffer(x.buffer.clone())];
+        let step = Step { name: "y".into(), op: Op::Reshape, inputs, output: y.buffer.clone() };
+        Plan { batch: 1, divisible: true, inputs: vec![x], outputs: vec![y], steps: vec![step], arena_len: 2 }
+    }
+
+    #[test]
+    fn arenas_outlive_a_short_batch() {
+        let mut engine = CpuEngine::new(plan(), 3).unwrap();
+        let addresses = |engine: &CpuEngine| engine.arenas.iter().map(|arena| arena.as_ptr()).collect::<Vec<_>>();
+        let mut outputs = vec![Vec::new()];
+        engine.run(7, &[&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]], &mut outputs).unwrap();
+        assert_eq!(outputs, [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]);
+        let full = addresses(&engine);
+        assert_eq!(full.len(), 3);
+        for images in [1, 2, 3] {
+            engine.run(images, &[&[8.0, 9.0, 10.0][..images]], &mut outputs).unwrap();
+            assert_eq!(outputs[0], [8.0, 9.0, 10.0][..images]);
+            assert_eq!(addresses(&engine), full, "after {images} images");
+        }
+    }
+
+    /// More than any address space has, so that the machine's memory does not matter.
+    #[test]
+    fn an_impossible_arena_is_an_error() {
+        let error = check_memory(1 << 60).unwrap_err().to_string();
+        assert!(error.contains("4398046511104 MiB") && error.lines().count() == 1, "{error}");
+        assert!(check_memory(1 << 20).is_ok());
     }
 }

@@ -1,11 +1,16 @@
-//! The embedded engine: the operators on the CPU.
+//! The CPU engine and its operators.
 
+mod aligned;
+mod block_simd;
 mod conv;
 mod conv_transpose;
 mod copy;
 mod depthwise;
+mod depthwise_simd;
 mod engine;
 mod gemm;
+mod math;
+mod matrix;
 mod norm;
 mod par;
 mod pointwise;
@@ -14,6 +19,14 @@ pub mod preprocess;
 mod quantize;
 mod reduce;
 mod resample;
+mod resample_simd;
 mod resize;
+#[cfg(test)]
+mod testing;
+mod tile_simd;
+mod vector_simd;
+mod vectorise;
+mod walk;
 
 pub use engine::CpuEngine;
+pub use vector_simd::Isa;
