@@ -1,9 +1,12 @@
 //! Errors: of one item, and of the whole job.
 
+use std::any::Any;
 use std::fmt;
 
+use serde::Serialize;
+
 /// The stage an error arose in, as result rows name it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StageName {
     /// Finding and reading files.
@@ -21,7 +24,7 @@ pub enum StageName {
 }
 
 /// Why an item failed, as result rows name it. Names are part of the output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorKind {
     /// The file does not exist.
@@ -59,18 +62,21 @@ pub enum ErrorKind {
     Internal,
 }
 
+// The serde names are the public ones: one list serves both.
+impl fmt::Display for StageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The serde name is the public one; one list serves both.
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => f.write_str(&name),
-            _ => f.write_str("internal"),
-        }
+        self.serialize(f)
     }
 }
 
 /// One item's failure: a row in the output, never the end of the job.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct ItemError {
     /// Where.
@@ -116,6 +122,14 @@ pub enum JobError {
         /// The panic's message.
         message: String,
     },
+    /// There was nothing to do.
+    #[error("no images in {inputs}: {why}")]
+    Nothing {
+        /// What the user named.
+        inputs: String,
+        /// What may be wrong.
+        why: String,
+    },
     /// The user asked to stop (Ctrl-C or SIGTERM).
     #[error("interrupted")]
     Interrupted,
@@ -134,4 +148,21 @@ impl JobError {
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }
     }
+}
+
+/// What a panic said, on one line.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    one_line(text.unwrap_or("no message"))
+}
+
+/// A foreign message with its line breaks taken out.
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The text without characters that would move a terminal's cursor, change its state or turn the direction of writing.
+pub(crate) fn printable(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }

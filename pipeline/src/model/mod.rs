@@ -7,9 +7,11 @@ pub mod card;
 pub mod graph;
 pub mod import;
 pub mod inspect;
+pub mod load;
 pub mod onnx;
 pub mod passes;
 pub mod plan;
+pub mod spec;
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +23,26 @@ pub enum ModelError {
         path: std::path::PathBuf,
         /// The system's reason.
         source: std::io::Error,
+    },
+    /// No card has this name.
+    #[error(
+        "no model \"{model}\": known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file"
+    )]
+    Unknown {
+        /// What was asked for.
+        model: String,
+        /// Names of the cards found.
+        known: String,
+        /// Folders looked in.
+        folders: String,
+    },
+    /// Card, labels and network contradict one another.
+    #[error("{path}: {message}")]
+    Mismatch {
+        /// The network's or the labels' file.
+        path: std::path::PathBuf,
+        /// What does not fit and what to do.
+        message: String,
     },
     /// The card is wrong.
     #[error("{path}: {message}")]

@@ -1,0 +1,230 @@
+//! Opens a model: card, labels and network together, checked against one another.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ocellus_kernels::op::Op;
+use ocellus_kernels::plan::Plan;
+use ocellus_kernels::preprocess::PreprocessDesc;
+use ocellus_kernels::tensor::{DType, Layout, elements};
+
+use super::ModelError;
+use super::card::Card;
+use super::graph::{Graph, Value};
+use super::import::{ImportOptions, import};
+use super::onnx::{self, proto::ModelProto};
+use super::passes::optimise;
+use super::plan::plan;
+use super::spec::ModelSpec;
+
+/// Rows and columns assumed where neither card nor network says them.
+const DEFAULT_SIDE_PX: usize = 224;
+
+/// A model ready to be planned for any batch that its network takes.
+#[derive(Debug)]
+pub struct Model {
+    /// Name of the card's or the network's file, without its extension.
+    pub name: String,
+    /// What the network wants to be fed and how its output is read.
+    pub card: Card,
+    /// Names of the classes, the first label first; empty where there are none.
+    pub labels: Vec<Arc<str>>,
+    /// Lines for the user: what was assumed or looks wrong.
+    pub warnings: Vec<String>,
+    proto: ModelProto,
+    /// For one image, or the batch that the file fixes.
+    graph: Graph,
+}
+
+impl Model {
+    /// Opens a classifier.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, is damaged or not supported, or where card, labels and network contradict one another.
+    pub fn open(spec: &ModelSpec) -> Result<Self, ModelError> {
+        let mut model = Self::read(spec)?;
+        model.check_input()?;
+        let outputs = model.check_outputs()?;
+        model.check_labels(outputs)?;
+        Ok(model)
+    }
+
+    /// Opens any network, to look at it: what it is for is not checked.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, is damaged or not supported.
+    pub fn read(spec: &ModelSpec) -> Result<Self, ModelError> {
+        let (path, card) = match spec {
+            ModelSpec::Card(path) => (path, Some(Card::read(path)?)),
+            ModelSpec::Onnx(path) => (path, None),
+        };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let file = card.as_ref().map_or(path.as_path(), |card| card.onnx.as_path());
+        let proto = onnx::read(file)?;
+        let size = card.as_ref().map(|card| [card.input.height_px, card.input.width_px]);
+        let mut warnings = Vec::new();
+        let imported = match (import_for(&proto, file, 1, size), size) {
+            // Open sizes are one reason among others: where the assumption does not help the first error is the reason.
+            (Err(first @ ModelError::Graph(_)), None) => {
+                let side = DEFAULT_SIDE_PX;
+                warnings.push(format!("assumed: {side}x{side} pixels where the network leaves its input's size open"));
+                import_for(&proto, file, 1, Some([side; 2])).map_err(|_| first)?
+            }
+            (imported, _) => imported?,
+        };
+        let graph = optimise(imported, usize::MAX);
+        let card = card.unwrap_or_else(|| {
+            let [height_px, width_px] = image_size(&graph).unwrap_or([DEFAULT_SIDE_PX; 2]);
+            let (card, assumptions) = Card::for_bare_onnx(path, width_px, height_px, ends_in_softmax(&graph));
+            warnings.splice(0..0, assumptions);
+            card
+        });
+        let labels = card.labels.as_deref().map(read_labels).transpose()?.unwrap_or_default();
+        Ok(Self { name, card, labels, warnings, proto, graph })
+    }
+
+    /// The network for a batch size, after the passes. A network whose file fixes the batch keeps it.
+    ///
+    /// # Errors
+    /// Where the network does not take the batch size.
+    pub fn graph(&self, batch: usize) -> Result<Graph, ModelError> {
+        if batch == self.graph.batch || !self.graph.dynamic_batch {
+            return Ok(self.graph.clone());
+        }
+        let size = Some([self.card.input.height_px, self.card.input.width_px]);
+        Ok(optimise(import_for(&self.proto, &self.card.onnx, batch, size)?, usize::MAX))
+    }
+
+    /// The network laid out for a batch size.
+    ///
+    /// # Errors
+    /// As in [`Model::graph`].
+    pub fn plan(&self, batch: usize) -> Result<Plan, ModelError> {
+        plan(&self.graph(batch)?)
+    }
+
+    /// The preprocessing that makes this network's input.
+    pub fn preprocess(&self) -> PreprocessDesc {
+        let layout = self.graph.input_layouts.first().copied().flatten();
+        self.card.preprocess(layout.unwrap_or(Layout::Nchw))
+    }
+
+    /// Scores that the network gives for an image.
+    pub fn classes(&self) -> usize {
+        let output = self.graph.outputs.first().map_or(0, |&id| elements(self.graph.dims(id)));
+        output / self.graph.batch.max(1)
+    }
+
+    fn mismatch<T>(&self, message: String) -> Result<T, ModelError> {
+        Err(ModelError::Mismatch { path: self.card.onnx.clone(), message })
+    }
+
+    fn check_input(&self) -> Result<(), ModelError> {
+        let &[id] = self.graph.inputs.as_slice() else {
+            let count = self.graph.inputs.len();
+            return self.mismatch(format!("the network has {count} inputs; only networks with one are supported"));
+        };
+        let Value { name, dims, dtype, .. } = self.graph.value(id);
+        let input = &self.card.input;
+        if let Some(wanted) = input.name.as_ref().filter(|wanted| *wanted != name) {
+            return self.mismatch(format!("the network's input is \"{name}\", the card's input.name \"{wanted}\""));
+        }
+        let (h, w) = (input.height_px, input.width_px);
+        let batch = self.graph.batch;
+        let (expected, channels) = match self.graph.input_layouts[0] {
+            Some(Layout::Nhwc) => ([batch, h, w, 3], 3),
+            _ => ([batch, 3, h, w], 1),
+        };
+        if *dims != expected {
+            let hint = if dims.get(channels) == Some(&3) {
+                "check the card's input.width_px and input.height_px"
+            } else {
+                "only networks of colour pictures, with 3 channels, are supported"
+            };
+            return self.mismatch(format!(
+                "the network's input \"{name}\" has shape {dims:?} where {expected:?} is needed; {hint}"
+            ));
+        }
+        // Numbers that are not whole would reach an engine that computes with floats, but no other runtime.
+        let normalise = self.card.normalise;
+        let whole = normalise.mean == [0.0; 3] && normalise.std == [1.0; 3];
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) && !whole {
+            return self.mismatch(format!(
+                "the network's input \"{name}\" has element type {dtype:?}; it needs a card with mean = [0, 0, 0] and std = [1, 1, 1]"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The number of classes.
+    fn check_outputs(&self) -> Result<usize, ModelError> {
+        let &[id] = self.graph.outputs.as_slice() else {
+            let count = self.graph.outputs.len();
+            return self.mismatch(format!("the network has {count} outputs; a classifier has one"));
+        };
+        let dims = self.graph.dims(id);
+        let classes = self.classes();
+        let flat = dims.first() == Some(&self.graph.batch) && dims[1..].iter().filter(|&&d| d != 1).count() <= 1;
+        if !flat || classes < 2 + usize::from(self.card.output.background) {
+            return self.mismatch(format!(
+                "the network's output has shape {dims:?}; a classifier's is [batch, classes] with two classes or more"
+            ));
+        }
+        Ok(classes)
+    }
+
+    fn check_labels(&mut self, outputs: usize) -> Result<(), ModelError> {
+        let classes = outputs - usize::from(self.card.output.background);
+        let Some(path) = self.card.labels.clone() else { return Ok(()) };
+        if self.labels.len() == classes {
+            return Ok(());
+        }
+        let hint = if self.labels.len() + 1 == classes {
+            "; where the network's class 0 is none of them write output.background = true in the card"
+        } else {
+            ""
+        };
+        let message = format!("{} labels for {classes} classes of the network{hint}", self.labels.len());
+        Err(ModelError::Mismatch { path, message })
+    }
+}
+
+fn import_for(
+    proto: &ModelProto,
+    file: &Path,
+    batch: usize,
+    input_size: Option<[usize; 2]>,
+) -> Result<Graph, ModelError> {
+    // The folder of a bare file name is the working directory.
+    let folder =
+        file.parent().map(|folder| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.into() });
+    import(proto, &ImportOptions { batch, input_size, folder })
+}
+
+/// Rows and columns of the first input, where it is an image.
+fn image_size(graph: &Graph) -> Option<[usize; 2]> {
+    let dims = graph.dims(*graph.inputs.first()?);
+    match (graph.input_layouts.first()?, dims) {
+        (Some(Layout::Nhwc), &[_, h, w, _]) | (Some(Layout::Nchw), &[_, _, h, w]) => Some([h, w]),
+        _ => None,
+    }
+}
+
+/// True where the network's last operator is a softmax over the classes.
+fn ends_in_softmax(graph: &Graph) -> bool {
+    let makes = |id| graph.nodes.iter().find(|n| n.output == id);
+    let mut last = graph.outputs.first().and_then(|&id| makes(id));
+    while let Some(node) = last.filter(|n| n.op == Op::Reshape) {
+        last = node.inputs.first().and_then(|&id| makes(id));
+    }
+    last.is_some_and(|n| matches!(n.op, Op::Softmax { log: false, .. }))
+}
+
+/// Reads labels, one a line.
+fn read_labels(path: &Path) -> Result<Vec<Arc<str>>, ModelError> {
+    let text = std::fs::read_to_string(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
+    Ok(text.lines().map(|line| Arc::from(line.trim())).collect())
+}
+
+#[cfg(test)]
+mod tests;
