@@ -1,8 +1,11 @@
 //! What travels between the stages: one type a hop, each inside an [`Item`] with its identity.
 
+mod budget;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use budget::{Budget, Share};
 use ocellus_kernels::preprocess::Transform;
 
 use crate::error::ItemError;
@@ -46,16 +49,25 @@ impl<T> Item<T> {
 pub struct Encoded {
     /// The whole file.
     pub bytes: Vec<u8>,
+    /// Its share of the memory for large files, held as long as the bytes.
+    pub share: Option<Share>,
 }
 
 /// Which decoder served an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decoder {
     /// The crate `image`.
     Image,
     /// libjpeg (mozjpeg), feature `libjpeg`.
     Libjpeg,
+}
+
+impl std::fmt::Display for Decoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The serde name is the public one.
+        serde::Serialize::serialize(self, f)
+    }
 }
 
 /// Decoded pixels, upright (EXIF orientation applied). decode -> preprocess.
@@ -69,8 +81,10 @@ pub struct Picture {
     pub rgb: Vec<u8>,
     /// Who decoded it.
     pub decoder: Decoder,
-    /// The file ended too early; what was there was decoded, the rest is filler.
+    /// The file's data ends too early or is damaged; what could be decoded was, the rest is filler.
     pub partial: bool,
+    /// Its share of the memory for large pictures, held as long as the picture.
+    pub share: Option<Share>,
 }
 
 /// Facts about a picture that its result row repeats.
@@ -116,7 +130,7 @@ pub struct Outputs {
 }
 
 /// A class and its score.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scored {
     /// Index of the class.
     pub class: u32,

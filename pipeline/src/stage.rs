@@ -1,5 +1,8 @@
 //! What a stage of the pipeline is. Channels, threads and counters belong to [`crate::runner`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::error::JobError;
 
 /// A step that turns values of one type into values of another.
@@ -18,11 +21,35 @@ pub trait Stage: Send {
     /// What ends the whole job.
     fn process(&mut self, input: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError>;
 
+    /// Called when the stage before has nothing under way for a moment, to hand on what only waits for company.
+    ///
+    /// # Errors
+    /// As in [`Stage::process`].
+    fn idle(&mut self, _emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        Ok(())
+    }
+
     /// Called once after the last value, to hand on what was kept back.
     ///
     /// # Errors
     /// As in [`Stage::process`].
     fn finish(&mut self, _emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         Ok(())
+    }
+}
+
+/// Asks a job to stop taking new inputs; what is on its way is still finished. Clones are one and the same request.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks to stop. True for the first one who asks.
+    pub fn set(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+
+    /// True once somebody asked.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
     }
 }
