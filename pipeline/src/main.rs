@@ -1,2 +1,5 @@
 //! The command `ocellus`.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    ocellus::cli::main()
+}

@@ -1,1 +1,293 @@
-//! TODO
+//! Runs stages: a thread or a pool of threads for each, bounded queues between them, results in the order of the inputs.
+//!
+//! A queue holds *places*: a worker that takes a value reserves the place of its results in the next queue
+//! before it starts, so results leave a pool in the order their inputs came, and a queue's capacity bounds how
+//! many values are in flight, however slow one is; stages whose values are large share a thread instead ([`Then`]). A full queue holds back everything before it, down to the source.
+//!
+//! The first fatal error, a panic included, ends all stages. [`Cancel`] only ends the source: what is on its way is
+//! finished. Failures of one item are values like any other ([`PerItem`] makes them from panics).
+
+mod counters;
+mod link;
+mod per_item;
+#[cfg(test)]
+mod tests;
+mod then;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use counters::Counters;
+pub use counters::{Report, StageReport};
+use crossbeam_channel::{Receiver, bounded};
+use link::{Feed, Intake, Place, Taken};
+pub use per_item::PerItem;
+pub use then::Then;
+
+use crate::error::{JobError, panic_message};
+use crate::stage::{Cancel, Stage};
+
+/// Stages put together so far, already at work; `T` is what the last one gives.
+///
+/// ```
+/// # use ocellus::{runner::Pipeline, stage::{Cancel, Stage}, error::JobError};
+/// struct Square;
+/// impl Stage for Square {
+///     type In = u64;
+///     type Out = u64;
+///     fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
+///         emit(x * x);
+///         Ok(())
+///     }
+/// }
+/// let mut squares = Vec::new();
+/// let outcome = Pipeline::new(0..5_u64, Cancel::default())?
+///     .pool("square", [Square, Square])?
+///     .run(|x| Ok(squares.push(x)));
+/// outcome.end?;
+/// assert_eq!(squares, [0, 1, 4, 9, 16]);
+/// # Ok::<(), JobError>(())
+/// ```
+///
+/// Dropping it stops its threads and waits for them.
+pub struct Pipeline<T> {
+    // Dropped before `job`, which joins: a thread that waits for a place must see its reader gone.
+    places: Receiver<Place<T>>,
+    job: Job,
+}
+
+/// How a job went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What every stage did.
+    pub report: Report,
+    /// What ended the job, [`JobError::Interrupted`] where a [`Cancel`] cut the source short.
+    pub end: Result<(), JobError>,
+}
+
+/// The threads and what they share.
+struct Job {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    stages: Vec<Arc<Counters>>,
+    started: Instant,
+}
+
+struct Shared {
+    cancel: Cancel,
+    aborted: AtomicBool,
+    cut_short: AtomicBool,
+    failure: Mutex<Option<JobError>>,
+}
+
+impl Shared {
+    fn aborted(&self) -> bool {
+        self.aborted.load(Ordering::SeqCst)
+    }
+
+    /// Records the first failure and stops everything.
+    fn fail(&self, error: JobError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.aborted.store(true, Ordering::SeqCst);
+        self.cancel.set();
+    }
+
+    /// Runs a thread's work; an error or a panic becomes the job's failure.
+    fn guard(&self, stage: &'static str, work: impl FnOnce() -> Result<(), JobError>) {
+        let ended = catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|panic| Err(JobError::Panic { stage, message: panic_message(panic.as_ref()) }));
+        if let Err(error) = ended {
+            self.fail(error);
+        }
+    }
+}
+
+impl Job {
+    fn spawn(&mut self, stage: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), JobError> {
+        let name = format!("{stage}-{}", self.threads.len());
+        let thread = std::thread::Builder::new().name(name).spawn(work);
+        self.threads.push(thread.map_err(|e| JobError::io("cannot start a thread", e))?);
+        Ok(())
+    }
+
+    fn counters(&mut self, stage: &'static str, workers: usize, queue_capacity: usize) -> Arc<Counters> {
+        let counters = Arc::new(Counters::new(stage, workers, queue_capacity));
+        self.stages.push(Arc::clone(&counters));
+        counters
+    }
+
+    fn join(&mut self) {
+        for thread in self.threads.drain(..) {
+            // The threads catch their own panics.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shared.aborted.store(true, Ordering::SeqCst);
+            self.shared.cancel.set();
+            self.join();
+        }
+    }
+}
+
+/// Places in the queue behind a stage: every worker at work on one and a finished one waiting for each.
+fn queue_len(workers: usize) -> usize {
+    2 * workers.max(1)
+}
+
+impl<T: Send + 'static> Pipeline<T> {
+    /// Starts with a source on a thread of its own. A source that may wait long in `next` watches `cancel` itself.
+    ///
+    /// # Errors
+    /// Where a thread cannot be started.
+    pub fn new(
+        source: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
+        cancel: Cancel,
+    ) -> Result<Self, JobError> {
+        let shared = Arc::new(Shared {
+            cancel,
+            aborted: AtomicBool::new(false),
+            cut_short: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
+        let mut job =
+            Job { shared: Arc::clone(&shared), threads: Vec::new(), stages: Vec::new(), started: Instant::now() };
+        let counters = job.counters("source", 1, 0);
+        let (sender, places) = bounded(queue_len(1));
+        let mut source = source.into_iter();
+        job.spawn("source", move || {
+            shared.guard("source", || {
+                while !shared.cancel.is_set() {
+                    let started = Instant::now();
+                    let Some(value) = source.next() else { break };
+                    counters.finished(started, 1);
+                    let started = Instant::now();
+                    let reader_gone = sender.send(Place::filled(vec![value])).is_err();
+                    counters.was_blocked(started);
+                    if reader_gone {
+                        break;
+                    }
+                }
+                if shared.cancel.is_set() {
+                    shared.cut_short.store(true, Ordering::SeqCst);
+                }
+                Ok(())
+            });
+        })?;
+        Ok(Self { places, job })
+    }
+
+    /// Adds a stage on one thread.
+    ///
+    /// # Errors
+    /// Where the thread cannot be started.
+    pub fn stage<S>(self, name: &'static str, stage: S) -> Result<Pipeline<S::Out>, JobError>
+    where
+        S: Stage<In = T, Out: 'static> + 'static,
+    {
+        self.pool(name, [stage])
+    }
+
+    /// Adds a pool: one thread for each of `stages`, which must be alike. Values leave in the order they came; what
+    /// [`Stage::finish`] gives comes last.
+    ///
+    /// # Errors
+    /// Where a thread cannot be started, or there is no stage.
+    pub fn pool<S>(
+        mut self,
+        name: &'static str,
+        stages: impl IntoIterator<Item = S>,
+    ) -> Result<Pipeline<S::Out>, JobError>
+    where
+        S: Stage<In = T, Out: 'static> + 'static,
+    {
+        let stages: Vec<S> = stages.into_iter().collect();
+        if stages.is_empty() {
+            return Err(JobError::Usage(format!("the stage \"{name}\" has no threads")));
+        }
+        let counters = self.job.counters(name, stages.len(), self.places.capacity().unwrap_or(0));
+        let (sender, places) = bounded(queue_len(stages.len()));
+        let feed = Arc::new(Mutex::new(Feed { intake: Intake::new(self.places), out: sender }));
+        for stage in stages {
+            let (feed, shared, counters) = (Arc::clone(&feed), Arc::clone(&self.job.shared), Arc::clone(&counters));
+            self.job.spawn(name, move || {
+                shared.guard(name, || work(stage, &feed, &shared, &counters));
+            })?;
+        }
+        Ok(Pipeline { places, job: self.job })
+    }
+
+    /// Hands every result to `sink` on the calling thread, and returns when all threads have ended.
+    pub fn run(self, mut sink: impl FnMut(T) -> Result<(), JobError>) -> Outcome {
+        let Self { places, mut job } = self;
+        let counters = job.counters("sink", 1, places.capacity().unwrap_or(0));
+        let shared = Arc::clone(&job.shared);
+        let mut intake = Intake::new(places);
+        shared.guard("sink", || {
+            while !shared.aborted() {
+                match intake.next(&counters) {
+                    Taken::Value(value) => {
+                        let started = Instant::now();
+                        sink(value)?;
+                        counters.finished(started, 0);
+                    }
+                    Taken::Idle => {}
+                    Taken::End => break,
+                }
+            }
+            Ok(())
+        });
+        drop(intake);
+        job.join();
+        let wall = job.started.elapsed();
+        let report = Report::new(wall, job.stages.iter().map(AsRef::as_ref));
+        let failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let end = match failure {
+            Some(error) => Err(error),
+            None if shared.cut_short.load(Ordering::SeqCst) => Err(JobError::Interrupted),
+            None => Ok(()),
+        };
+        Outcome { report, end }
+    }
+}
+
+/// A worker's life.
+fn work<S: Stage>(
+    mut stage: S,
+    feed: &Mutex<Feed<S::In, S::Out>>,
+    shared: &Shared,
+    counters: &Counters,
+) -> Result<(), JobError> {
+    let lock = || feed.lock().unwrap_or_else(PoisonError::into_inner);
+    while !shared.aborted() {
+        let mut outputs = Vec::new();
+        // The lock is held only while a value and the place of its results are taken.
+        let taken = lock().take(counters);
+        match taken {
+            Taken::Value((input, place)) => {
+                let started = Instant::now();
+                let result = stage.process(input, &mut |output| outputs.push(output));
+                counters.finished(started, outputs.len());
+                result?;
+                place.fill(outputs);
+            }
+            Taken::Idle => {
+                stage.idle(&mut |output| outputs.push(output))?;
+                lock().append(outputs, counters);
+            }
+            Taken::End => {
+                stage.finish(&mut |output| outputs.push(output))?;
+                lock().append(outputs, counters);
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,1 +1,59 @@
-//! TODO
+//! The command line: puts the stages together.
+
+mod args;
+mod classify;
+mod inspect;
+mod progress;
+mod signals;
+mod stats;
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::error::{JobError, printable};
+
+/// Exit codes of the program; part of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// Every item has its result.
+    Done = 0,
+    /// The job could not run, or not to its end.
+    Failed = 1,
+    /// Wrong usage.
+    Usage = 2,
+    /// The job ran to its end, but items failed.
+    ItemsFailed = 3,
+    /// Ctrl-C or SIGTERM.
+    Interrupted = 130,
+}
+
+/// Runs the program with the process's arguments.
+pub fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        // A panic becomes a row or a one-line error.
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    let result = match cli.command {
+        args::Command::Classify(args) => classify::run(*args),
+        args::Command::Inspect(args) => inspect::run(&args),
+    };
+    let exit = result.unwrap_or_else(|error| match &error {
+        // Whoever read the output has had enough.
+        JobError::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Exit::Done,
+        JobError::Interrupted => Exit::Interrupted,
+        error => {
+            say(format_args!("error: {error}"));
+            if matches!(error, JobError::Usage(_)) { Exit::Usage } else { Exit::Failed }
+        }
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// Prints a line for the user. A closed stderr is no reason to stop.
+fn say(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{}", printable(&line.to_string()));
+}

@@ -1,0 +1,226 @@
+//! Arguments and their help.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::decode::DecodeOptions;
+use crate::sink::{Existing, Format};
+
+/// Photos in, labels out.
+#[derive(Debug, Parser)]
+#[command(name = "ocellus", version, about, arg_required_else_help = true)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Say what is on photos
+    Classify(Box<ClassifyArgs>),
+    /// Show a model's layers, shapes and costs
+    Inspect(InspectArgs),
+}
+
+const CLASSIFY_HELP: &str = "\
+Examples:
+  ocellus classify photos                         a folder, with all folders in it
+  ocellus classify 'photos/**/*.jpg' --top 1      a pattern
+  find . -name '*.png' | ocellus classify -       a list of paths, one a line
+  ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
+  ocellus classify photos -o labels.csv --resume  continue after an interruption, or add new photos
+
+Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage; 3 done, but some items failed (their rows say
+why); 130 interrupted.";
+
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+#[derive(Debug, Args)]
+#[command(after_help = CLASSIFY_HELP)]
+pub(super) struct ClassifyArgs {
+    /// Files, folders (with everything below them), patterns, or - for a list of paths on standard input
+    #[arg(required = true, value_name = "INPUT")]
+    pub(super) inputs: Vec<OsString>,
+
+    /// Model: a card (.toml), a network (.onnx), or the name of a card
+    #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
+    pub(super) model: String,
+
+    /// Where the network runs: auto, cpu
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(super) device: Device,
+
+    /// Images in one run of the network; about five such batches are in memory [default: 8, or the number of threads where that is more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) batch: Option<u32>,
+
+    /// Threads of each of decoding (with resizing) and the network [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) threads: Option<u32>,
+
+    /// Most classes reported for an image [default: the model's, or 5]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) top: Option<u32>,
+
+    /// Lowest score reported, 0 to 1 [default: the model's, or 0]
+    #[arg(long, value_name = "SCORE", value_parser = parse_score)]
+    pub(super) threshold: Option<f32>,
+
+    /// Format of the rows [default: by the name of -o; else a table on a terminal, JSON lines in a pipe]
+    #[arg(long, value_parser = PossibleValuesParser::new(Format::NAMES).try_map(|name| name.parse::<Format>()))]
+    pub(super) format: Option<Format>,
+
+    /// Write rows to this file. They go to FILE.partial, which gets this name when the job is complete
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Replace FILE if it exists
+    #[arg(long, requires = "output", conflicts_with = "resume")]
+    overwrite: bool,
+
+    /// Keep the rows that FILE or FILE.partial holds, errors included, and add only what is missing. Give the same model
+    /// and options as before: rows do not say by which they were made
+    #[arg(long, requires = "output")]
+    resume: bool,
+
+    /// Stop at the first item that fails (exit code 1); its row and those before it are written
+    #[arg(long)]
+    pub(super) fail_fast: bool,
+
+    /// Truncated and damaged files are errors. Else what is there is decoded and the row says "partial"
+    #[arg(long)]
+    strict: bool,
+
+    /// Most pixels of a picture; larger ones are errors
+    #[arg(long, value_name = "N", default_value_t = DecodeOptions::default().max_pixels)]
+    max_pixels: u64,
+
+    /// Most bytes of a file; larger ones are errors
+    #[arg(long, value_name = "N", default_value_t = DecodeOptions::default().max_bytes)]
+    pub(super) max_bytes: u64,
+
+    /// Colour under transparent pixels
+    #[arg(long, value_name = "RRGGBB", default_value = "ffffff")]
+    background: Colour,
+
+    /// Write figures about the job to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) stats: Option<PathBuf>,
+
+    /// No progress, no summary, no warnings
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// Also say what each stage did
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+impl ClassifyArgs {
+    pub(super) fn decode_options(&self) -> DecodeOptions {
+        DecodeOptions {
+            max_pixels: self.max_pixels,
+            max_bytes: self.max_bytes,
+            strict: self.strict,
+            background: self.background.0,
+        }
+    }
+
+    pub(super) fn existing(&self) -> Existing {
+        match (self.overwrite, self.resume) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InspectArgs {
+    /// Model: a card (.toml), a network (.onnx), or the name of a card
+    #[arg(value_name = "MODEL")]
+    pub(super) model: String,
+
+    /// Images in one run of the network
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) batch: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Where the network runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Device {
+    /// The CPU, the only device of this version.
+    Cpu,
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "cpu" => Ok(Self::Cpu),
+            _ if text == "cuda" || text.starts_with("cuda:") => {
+                Err("this version has no GPU path yet; use --device cpu".into())
+            }
+            _ => Err("no such device; use auto or cpu".into()),
+        }
+    }
+}
+
+/// Red, green, blue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Colour([u8; 3]);
+
+impl FromStr for Colour {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix('#').unwrap_or(text);
+        let valid = digits.len() == 6 && digits.bytes().all(|c| c.is_ascii_hexdigit());
+        let value = u32::from_str_radix(digits, 16).ok().filter(|_| valid);
+        let [_, rgb @ ..] = value.ok_or("give six hexadecimal digits, as in ff8000")?.to_be_bytes();
+        Ok(Self(rgb))
+    }
+}
+
+fn parse_score(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(score) if (0.0..=1.0).contains(&score) => Ok(score),
+        _ => Err("give a number from 0 to 1".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_checked() {
+        assert_eq!("#Ff8000".parse(), Ok(Colour([255, 128, 0])));
+        for bad in ["", "fff", "ff80000", "+f8000", "gg0000", "é1234"] {
+            assert!(bad.parse::<Colour>().is_err(), "{bad}");
+        }
+        assert_eq!(("auto".parse(), "cpu".parse()), (Ok(Device::Cpu), Ok(Device::Cpu)));
+        for gpu in ["cuda", "cuda:0", "cuda:0,cuda:1"] {
+            assert!(gpu.parse::<Device>().unwrap_err().contains("--device cpu"));
+        }
+        assert!("cudas".parse::<Device>().unwrap_err().contains("auto"));
+        assert_eq!(parse_score("0.25"), Ok(0.25));
+        for bad in ["-0.1", "1.1", "NaN", "inf", ""] {
+            assert!(parse_score(bad).is_err(), "{bad}");
+        }
+    }
+}

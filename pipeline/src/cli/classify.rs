@@ -1,0 +1,233 @@
+//! `ocellus classify`.
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::available_parallelism;
+use std::time::Instant;
+
+use ocellus_kernels::engine::Engine;
+
+use super::args::{ClassifyArgs, Device};
+use super::progress::Progress;
+use super::stats::{Stats, StatsFile, Tally, peak_memory_bytes};
+use super::{Exit, say, signals};
+use crate::decode::Decode;
+use crate::error::{JobError, StageName};
+use crate::frame::{Item, Results};
+use crate::infer::{Infer, cpu_engine};
+use crate::model::card;
+use crate::model::load::Model;
+use crate::model::spec::ModelSpec;
+use crate::postprocess::{Classify, ClassifyDesc, Scores};
+use crate::preprocess::{Batcher, Preprocess};
+use crate::runner::{PerItem, Pipeline, Then};
+use crate::sink::{Earlier, Format, Row, Writer, is_stream};
+use crate::source::{Input, ReadAhead, ReadLarge, Skipped, Walk};
+use crate::stage::Cancel;
+
+/// Images in a batch where neither the user nor the number of threads asks for more.
+const DEFAULT_BATCH: usize = 8;
+/// Threads that read files: enough to hide a slow disk, few enough not to trouble a good one.
+const READERS: usize = 4;
+/// Columns of a table where the terminal does not say how wide it is.
+const DEFAULT_WIDTH: usize = 100;
+
+/// What a job works with.
+struct Job {
+    args: ClassifyArgs,
+    inputs: Vec<Input>,
+    model: Model,
+    threads: usize,
+    batch: usize,
+    top: usize,
+    skipped: Skipped,
+    cancel: Cancel,
+}
+
+/// Labels the images that the arguments name.
+pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
+    let started = Instant::now();
+    let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
+    let format = format_of(&args)?;
+    let Device::Cpu = args.device;
+    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let model = Model::open(&spec)?;
+    // Created first: a job is not run for figures that cannot be written.
+    let stats_file = args.stats.as_deref();
+    let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
+    if !args.quiet {
+        model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    }
+    let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
+    let batch = args.batch.map_or(DEFAULT_BATCH.max(threads), |n| n as usize);
+    let top = args.top.map_or(model.card.output.top, |n| n as usize);
+    let job = Job { args, inputs, model, threads, batch, top, skipped: Skipped::default(), cancel: Cancel::default() };
+    signals::watch(job.cancel.clone())?;
+
+    // Before the output: it takes long and may fail.
+    let engine = cpu_engine(&job.model, job.threads)?;
+    let progress = Progress::new(job.args.quiet);
+    let (mut writer, earlier) = job.open_output(format, &progress)?;
+    let (earlier_rows, earlier_failed) = (earlier.rows(), earlier.failed());
+    progress.count(&job.inputs, earlier_rows, &job.cancel);
+    let resumed = Arc::new(AtomicU64::new(0));
+    let mut tally = Tally::default();
+    let pipeline = match job.pipeline(engine, earlier, Arc::clone(&resumed)) {
+        Ok(pipeline) => pipeline,
+        Err(error) => {
+            progress.clear();
+            writer.abandon();
+            return Err(error);
+        }
+    };
+    let outcome = pipeline.run(|item| {
+        let failure = item.payload.as_ref().err().filter(|_| job.args.fail_fast).cloned();
+        let row = Row::new(item);
+        writer.write(&row)?;
+        tally.add(&row);
+        progress.row(tally.failed);
+        match failure {
+            Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
+            None => Ok(()),
+        }
+    });
+    progress.clear();
+
+    let (resumed, images) = (resumed.load(Relaxed), tally.images);
+    let failed = tally.failed + earlier_failed;
+    let end = match outcome.end {
+        Ok(()) if images + resumed == 0 => Err(job.nothing_found()),
+        end => end,
+    };
+    let end = match end {
+        Ok(()) => writer.finish(),
+        Err(error) => {
+            if let Some(partial) = writer.abandon().filter(|_| !job.args.quiet) {
+                say(format_args!("{} keeps what is done; --resume continues it", partial.display()));
+            }
+            Err(error)
+        }
+    };
+    let stats = Stats {
+        version: env!("CARGO_PKG_VERSION"),
+        model: job.model.name.clone(),
+        device: "cpu",
+        threads: job.threads,
+        batch: job.batch,
+        interrupted: matches!(end, Err(JobError::Interrupted)),
+        wall_s: started.elapsed().as_secs_f64(),
+        images_per_s: images as f64 / outcome.report.wall_s.max(f64::MIN_POSITIVE),
+        tally,
+        resumed,
+        resumed_failed: earlier_failed,
+        skipped: job.skipped.snapshot(),
+        peak_memory_bytes: peak_memory_bytes(),
+        pipeline: outcome.report,
+    };
+    let written = stats_file.as_mut().map_or(Ok(()), |file| file.write(&stats));
+    job.report(&stats);
+    // How the job itself ended says more.
+    end.and(written)?;
+    Ok(if failed > 0 { Exit::ItemsFailed } else { Exit::Done })
+}
+
+/// The format asked for, or the one that fits where rows go.
+fn format_of(args: &ClassifyArgs) -> Result<Format, JobError> {
+    match (args.format, &args.output) {
+        (Some(format), _) => Ok(format),
+        (None, Some(file)) if is_stream(file) => Ok(Format::Jsonl),
+        (None, Some(file)) => Format::of_file(file),
+        (None, None) if io::stdout().is_terminal() => Ok(Format::Table),
+        (None, None) => Ok(Format::Jsonl),
+    }
+}
+
+impl Job {
+    fn open_output(&self, format: Format, progress: &Progress) -> Result<(Writer, Earlier), JobError> {
+        if let Some(file) = &self.args.output {
+            return Writer::to_file(file, format, self.args.existing(), self.top);
+        }
+        let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
+        let stdout = Box::new(progress.around(io::stdout()));
+        Ok((Writer::to_stream(stdout, format, self.top, width)?, Earlier::default()))
+    }
+
+    /// All stages, at work.
+    fn pipeline(
+        &self,
+        engine: Box<dyn Engine>,
+        mut earlier: Earlier,
+        resumed: Arc<AtomicU64>,
+    ) -> Result<Pipeline<Item<Results>>, JobError> {
+        let walk = Walk::new(self.inputs.clone(), self.skipped.clone(), self.cancel.clone());
+        let missing = walk.filter(move |found| {
+            let done = earlier.take(&found.path);
+            resumed.fetch_add(u64::from(done), Relaxed);
+            !done
+        });
+        let items = missing.enumerate().map(|(id, found)| found.into_item(id as u64));
+        let ahead = ReadAhead { max_bytes: self.args.max_bytes };
+        let read = ReadLarge::new(self.args.max_bytes);
+        let decode = Decode::new(self.args.decode_options());
+        let desc = self.model.preprocess();
+        let worker = || {
+            let (decode, desc) = (decode.clone(), desc.clone());
+            let decode = PerItem::new(StageName::Decode, move || Ok(decode.clone()))?;
+            let resize = PerItem::new(StageName::Preprocess, move || Ok(Preprocess::new(desc.clone())?))?;
+            // On one thread: neither large files nor pictures in full size wait in a queue.
+            Ok(Then(read.clone(), Then(decode, resize)))
+        };
+        let workers = (0..self.threads).map(|_| worker()).collect::<Result<Vec<_>, JobError>>()?;
+        Pipeline::new(items, self.cancel.clone())?
+            .pool("read", vec![ahead; READERS])?
+            .pool("decode+resize", workers)?
+            .stage("batch", Batcher::new(self.batch))?
+            .stage("infer", Infer::new(engine))?
+            .stage("postprocess", Classify::new(self.classify_desc()))
+    }
+
+    fn classify_desc(&self) -> ClassifyDesc {
+        let output = &self.model.card.output;
+        ClassifyDesc {
+            scores: match output.decoder {
+                card::Decoder::Softmax => Scores::Logits,
+                card::Decoder::Probabilities => Scores::Probabilities,
+            },
+            background: output.background,
+            labels: self.model.labels.clone(),
+            top: self.top,
+            threshold: self.args.threshold.unwrap_or(output.threshold),
+        }
+    }
+
+    fn nothing_found(&self) -> JobError {
+        let names: Vec<_> = self.args.inputs.iter().map(|input| input.to_string_lossy()).collect();
+        let skipped = self.skipped.snapshot();
+        let why = match names.as_slice() {
+            [name] if name == "-" => "no paths on standard input".into(),
+            _ if skipped.total() > 0 => {
+                format!("{} entries skipped; name a file itself to read it anyway", skipped.total())
+            }
+            _ => "name files, folders that hold some, or a pattern in quotes that matches some".into(),
+        };
+        JobError::Nothing { inputs: names.join(" "), why }
+    }
+
+    /// Says what the job did.
+    fn report(&self, stats: &Stats) {
+        if self.args.quiet {
+            return;
+        }
+        let empty = stats.skipped.empty_inputs;
+        if empty > 0 && stats.tally.images > 0 {
+            say(format_args!("warning: {empty} of the inputs held no images"));
+        }
+        if self.args.verbose {
+            stats.stages().lines().for_each(say);
+        }
+        if stats.tally.images + stats.resumed > 0 {
+            say(stats.summary());
+        }
+    }
+}

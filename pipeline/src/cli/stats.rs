@@ -1,0 +1,179 @@
+//! What a job did: the summary line and `--stats`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::JobError;
+use crate::runner::Report;
+use crate::sink::{Row, partial_of};
+use crate::source::SkippedCounts;
+
+/// Counts over the rows.
+#[derive(Debug, Default, serde::Serialize)]
+pub(super) struct Tally {
+    /// Rows written.
+    pub(super) images: u64,
+    /// Those among them that are errors.
+    pub(super) failed: u64,
+    /// Those that were decoded from an incomplete file.
+    partial: u64,
+    /// Errors by kind.
+    errors: BTreeMap<String, u64>,
+    /// Images by decoder.
+    decoders: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, row: &Row) {
+        self.images += 1;
+        self.partial += u64::from(row.partial);
+        if let Some(error) = &row.error {
+            self.failed += 1;
+            *self.errors.entry(error.kind.to_string()).or_default() += 1;
+        }
+        if let Some(decoder) = row.decoder {
+            *self.decoders.entry(decoder.to_string()).or_default() += 1;
+        }
+    }
+}
+
+/// A job's figures, as `--stats` writes them.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Stats {
+    pub(super) version: &'static str,
+    pub(super) model: String,
+    pub(super) device: &'static str,
+    pub(super) threads: usize,
+    pub(super) batch: usize,
+    pub(super) interrupted: bool,
+    /// From opening the model to the last row.
+    pub(super) wall_s: f64,
+    pub(super) images_per_s: f64,
+    #[serde(flatten)]
+    pub(super) tally: Tally,
+    /// Inputs whose rows an earlier job had written (`--resume`).
+    pub(super) resumed: u64,
+    /// Rows of earlier jobs that are errors; they are not tried again.
+    pub(super) resumed_failed: u64,
+    pub(super) skipped: SkippedCounts,
+    /// Most memory that the process held at a time, where the system says it.
+    pub(super) peak_memory_bytes: Option<u64>,
+    /// What each stage did.
+    pub(super) pipeline: Report,
+}
+
+impl Stats {
+    /// The summary: one line.
+    pub(super) fn summary(&self) -> String {
+        let Self { tally, skipped, .. } = self;
+        let mut line = format!(
+            "{} {} in {:.1} s ({:.1} a second)",
+            tally.images,
+            if tally.images == 1 { "image" } else { "images" },
+            self.pipeline.wall_s,
+            self.images_per_s
+        );
+        let part = |line: &mut String, count: u64, what: &str, details: &[(String, u64)]| {
+            if count > 0 {
+                let _ = write!(line, "; {count} {what}");
+                let details: Vec<String> =
+                    details.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{n} {what}")).collect();
+                if !details.is_empty() {
+                    let _ = write!(line, " ({})", details.join(", "));
+                }
+            }
+        };
+        let errors: Vec<_> = tally.errors.iter().map(|(kind, n)| (kind.clone(), *n)).collect();
+        part(&mut line, tally.failed, "failed", &errors);
+        part(&mut line, tally.partial, "partial", &[]);
+        let reasons = [
+            ("hidden", skipped.hidden),
+            ("no images", skipped.not_images),
+            ("pipes or devices", skipped.special),
+            ("links to folders already seen", skipped.folder_links),
+        ];
+        part(&mut line, skipped.total(), "skipped", &reasons.map(|(what, n)| (what.to_owned(), n)));
+        part(&mut line, self.resumed, "done before", &[("failed".to_owned(), self.resumed_failed)]);
+        if self.interrupted {
+            line.push_str("; interrupted");
+        }
+        line
+    }
+
+    /// A line for each stage.
+    pub(super) fn stages(&self) -> String {
+        let lines = self.pipeline.stages.iter().map(|s| {
+            format!(
+                "{:<14} {:>3} threads  {:>8} in {:>8} out  busy {:>5.1} %  starved {:>7.2} s  blocked {:>7.2} s  queue {} of {}",
+                s.stage, s.workers, s.taken, s.given, 100.0 * s.busy_share, s.starved_s, s.blocked_s, s.queue_max, s.queue_capacity
+            )
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The file that `--stats` names.
+pub(super) struct StatsFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl StatsFile {
+    /// Opens the file, which may exist where it holds figures of an earlier job. `output` is the file of the rows.
+    pub(super) fn create(path: &Path, output: Option<&Path>) -> Result<Self, JobError> {
+        let refuse = |why: &str| Err(JobError::Usage(format!("--stats {}: {why}", path.display())));
+        let partial = output.map(partial_of);
+        if path.as_os_str() == "-" {
+            return refuse("give the name of a file; /dev/stderr is one");
+        }
+        if [output, partial.as_deref()].into_iter().flatten().any(|rows| is_same(path, rows)) {
+            return refuse("the rows go there; choose another file");
+        }
+        if path.is_file()
+            && !holds_stats(path).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))?
+        {
+            return refuse("it exists and is no file of --stats; remove it or choose another");
+        }
+        // What is there stays until there is something to replace it with.
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| JobError::io(format!("cannot write {}", path.display()), e))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    pub(super) fn write(&mut self, stats: &Stats) -> Result<(), JobError> {
+        let json = serde_json::to_string_pretty(stats).map_err(io::Error::other);
+        let emptied = self.file.metadata().and_then(|m| if m.is_file() { self.file.set_len(0) } else { Ok(()) });
+        json.and_then(|json| emptied.and_then(|()| writeln!(self.file, "{json}")))
+            .map_err(|e| JobError::io(format!("cannot write {}", self.path.display()), e))
+    }
+}
+
+/// True where both paths name one place, which need not exist.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let place = |path: &Path| {
+        if let Ok(place) = path.canonicalize() {
+            return Some(place);
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    };
+    place(a).is_some_and(|a| place(b) == Some(a))
+}
+
+/// True for a file that is empty or begins as [`StatsFile::write`] does.
+fn holds_stats(path: &Path) -> io::Result<bool> {
+    const START: &[u8] = b"{\n  \"version\": ";
+    let mut start = Vec::new();
+    File::open(path)?.take(START.len() as u64).read_to_end(&mut start)?;
+    Ok(start.is_empty() || start == START)
+}
+
+/// Peak of the process's resident memory.
+pub(super) fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
