@@ -58,9 +58,9 @@ pub(super) fn pool(threads: usize) -> Result<ThreadPool, KernelError> {
         .num_threads(threads)
         .thread_name(|i| format!("infer-{i}"))
         .start_handler(move |i| {
-            if own_core {
-                // Where the system refuses, threads stay free.
-                core_affinity::set_for_current(cores[i]);
+            if let Some(&core) = cores.get(i).filter(|_| own_core) {
+                // Where the system refuses, the thread stays free.
+                core_affinity::set_for_current(core);
             }
         })
         .build()
