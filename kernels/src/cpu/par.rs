@@ -118,3 +118,33 @@ pub(super) struct View<'a> {
     /// Elements.
     pub(super) data: &'a [f32],
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn awake_threads_share_the_work_and_end_with_it() {
+        for threads in [1, 2, 5] {
+            let pool = pool(threads).unwrap();
+            for len in [1, 7, 1000] {
+                let mut out = vec![f32::NAN; len];
+                run_awake(&pool, || Par::Pool.chunks(&mut out, 3, |i, chunk| chunk.fill(i as f32)));
+                let want: Vec<f32> = (0..len).map(|i| (i / 3) as f32).collect();
+                assert_eq!(out, want, "{threads} threads, {len} elements");
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_ends_the_search_for_work() {
+        let pool = pool(3).unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(|| run_awake(&pool, || panic!("as asked"))));
+        assert!(panicked.is_err());
+        let mut ran = false;
+        run_awake(&pool, || ran = true);
+        assert!(ran, "the pool is of use afterwards");
+    }
+}

@@ -1,5 +1,7 @@
 //! The shared library is a plugin that GStreamer loads.
 
+#![allow(clippy::unwrap_used, reason = "clippy knows only `#[test]` functions as tests")]
+
 use std::path::PathBuf;
 
 use gstreamer as gst;
