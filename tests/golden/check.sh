@@ -5,8 +5,9 @@
 # beside it. Where they hold results of ONNX Runtime, only names and sizes are compared: the last bits depend on the CPU.
 # A line "needs: PROGRAM..." in it names programs without which it is passed over.
 set -euo pipefail
+# Absolute, its links not followed: a virtual environment's Python is a link.
+python=$(realpath -s "$(command -v "${1:-python3}")")
 cd "$(dirname "${BASH_SOURCE[0]}")"
-python=${1:-python3}
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
