@@ -148,7 +148,7 @@ impl OutputFile {
 
     #[cfg(not(feature = "parquet"))]
     fn convert_to_parquet(&mut self) -> Result<(), JobError> {
-        Err(JobError::Usage("this build has no parquet".into()))
+        Err(JobError::Usage(format!("cannot write {}: this build has no parquet", self.target.display())))
     }
 
     /// The job ended early. Without a new row everything is as it was before the job; else the partial file stays and
