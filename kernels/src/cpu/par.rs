@@ -72,9 +72,9 @@ const LOOKS: usize = 32;
 
 /// Runs `work` on a thread of `pool` while the others look for pieces of it, awake all the time.
 ///
-/// Left alone they fall asleep between two operators: waking one takes longer than most operators do, and the system
-/// likes to wake it on the core that is busy already. `EfficientNet-Lite0` on two threads took 9.3 ms instead of 5.2 in
-/// about every second process. The price: they keep their cores busy while one image runs.
+/// Left alone they fall asleep between two operators, and waking one takes longer than most operators do.
+/// `EfficientNet-Lite0` on two threads took 9.3 ms instead of 5.2 in about every second process. The price: they keep
+/// their cores busy while one image runs.
 pub(super) fn run_awake(pool: &ThreadPool, work: impl FnOnce() + Send) {
     /// Ends the others' search, also when `work` panics.
     struct Done<'a>(&'a AtomicBool);
