@@ -317,6 +317,13 @@ fn what_is_said_of_strange_names_is_one_harmless_line() {
     assert!(!message.trim_end().contains(|c: char| c.is_control() || c == '\u{202e}'), "{message:?}");
 }
 
+/// `job`, started by `launcher`, which becomes it.
+fn through(launcher: &[&str], job: &Command) -> Command {
+    let mut command = Command::new(launcher[0]);
+    command.args(&launcher[1..]).arg(job.get_program()).args(job.get_args()).current_dir(workspace_root());
+    command
+}
+
 /// A job that reads its list from a pipe that stays open.
 struct Listener {
     child: Child,
@@ -324,8 +331,10 @@ struct Listener {
 }
 
 impl Listener {
+    /// Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
     fn start(arguments: &[&str]) -> Self {
-        Self::spawn(classify(&["-"]).args(arguments))
+        let job = [&["-"], arguments].concat();
+        Self::spawn(&mut through(&["env", "--default-signal=INT,HUP,TERM"], &classify(&job)))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -385,10 +394,8 @@ fn rows_come_while_the_list_is_still_open_and_signals_end_the_wait() {
 
 #[test]
 fn signals_that_were_ignored_at_the_start_stay_ignored() {
-    let program = classify(&["-"]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
-    let mut job = Listener::spawn(shell.current_dir(workspace_root()));
+    let ignoring = ["sh", "-c", "trap '' INT HUP; exec \"$0\" \"$@\""];
+    let mut job = Listener::spawn(&mut through(&ignoring, &classify(&["-"])));
     job.ask(Path::new("none.jpg"));
     job.row();
     job.signal("-INT");
