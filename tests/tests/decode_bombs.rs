@@ -152,7 +152,7 @@ fn the_work_for_scans_is_bounded() {
         assert_eq!(e.kind, ErrorKind::TooLarge, "{side} x {side}, {scans} scans: {e}");
         assert!(e.message.contains("scans") && e.message.contains("--max-pixels"), "{e}");
     }
-    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     // Of a small picture many cost little.
     let picture = decode(&many_scans(64, 80), &DecodeOptions::default()).unwrap();
     assert_eq!((picture.width_px, picture.height_px), (64, 64));
