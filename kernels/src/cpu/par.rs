@@ -1,6 +1,7 @@
 //! Spreading one operator over the cores.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder, Yield};
@@ -70,6 +71,11 @@ pub(super) fn pool(threads: usize) -> Result<ThreadPool, KernelError> {
 /// Looks for work that a thread without any makes before it lets other programs' threads run.
 const LOOKS: usize = 32;
 
+/// How long a thread looks for work in vain before it gives up. It may have come to look while it waits inside a piece of
+/// the work for another piece: that one goes on only when the thread returns. So this bounds a rare delay, and is longer
+/// than what an image's operators leave a thread without work.
+const PATIENCE: Duration = Duration::from_millis(2);
+
 /// Runs `work` on a thread of `pool` while the others look for pieces of it, awake all the time.
 ///
 /// Left alone they fall asleep between two operators, and waking one takes longer than most operators do.
@@ -92,13 +98,15 @@ pub(super) fn run_awake(pool: &ThreadPool, work: impl FnOnce() + Send) {
         let worker = rayon::current_thread_index();
         scope.spawn_broadcast(move |_, _| {
             // The thread that runs `work` may come by here while it waits for a piece: it must not stay.
-            let mut idle = 0;
+            let (mut idle, mut since) = (0, Instant::now());
             while rayon::current_thread_index() != worker && !done.load(Ordering::Acquire) {
                 if rayon::yield_now() == Some(Yield::Executed) {
-                    idle = 0;
+                    (idle, since) = (0, Instant::now());
                 } else if idle < LOOKS {
                     idle += 1;
                     std::hint::spin_loop();
+                } else if since.elapsed() > PATIENCE {
+                    break;
                 } else {
                     idle = 0;
                     std::thread::yield_now();
@@ -135,6 +143,20 @@ mod tests {
                 let want: Vec<f32> = (0..len).map(|i| (i / 3) as f32).collect();
                 assert_eq!(out, want, "{threads} threads, {len} elements");
             }
+        }
+    }
+
+    /// A thread that waits inside one piece for another may find the search for work there, and must come back from it.
+    #[test]
+    fn pieces_that_wait_inside_do_not_wait_for_ever() {
+        for _ in 0..3000 {
+            // Threads that have only just started look for work before they look for the search.
+            let pool = pool(5).unwrap();
+            let mut outs = vec![vec![f32::NAN; 4000]; 3];
+            run_awake(&pool, || {
+                outs.par_iter_mut().for_each(|out| Par::Pool.chunks(out, 500, |i, chunk| chunk.fill(i as f32)));
+            });
+            assert!(outs.iter().all(|out| out[3999] == 7.0));
         }
     }
 
