@@ -1,10 +1,23 @@
-//! Finds and loads the NVIDIA libraries that Ocellus uses at run time. Nothing links against CUDA: a machine without it
-//! builds and runs everything else, and [`probe`] says what is missing.
+//! Finds and loads the NVIDIA libraries that Ocellus uses at run time, and makes safe what they offer. Nothing links
+//! against CUDA: a machine without it builds and runs everything else, and [`load`] says what is missing.
+//!
+//! A library that was loaded stays loaded until the process ends. Pointers to its functions are therefore always valid,
+//! and whoever asks the system's loader for the same library by its bare name gets this file and no other one: glibc
+//! looks at the names of what is loaded first. So `cudarc`, which asks for `libcuda` by names of its own, works with the
+//! driver that was found here; [`Found::symbol_address`] lets its caller make sure.
 
+mod error;
+pub mod nvjpeg;
+pub mod nvrtc;
 mod search;
+#[cfg(test)]
+mod testing;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+pub use error::{Attempt, LoadError};
 
 /// A library that comes with the driver or the CUDA toolkit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +56,10 @@ impl fmt::Display for Library {
 pub struct Found {
     library: Library,
     path: PathBuf,
-    _handle: libloading::Library,
+    tried: Vec<Attempt>,
+    handle: libloading::Library,
+    /// What had to be loaded before it and must stay.
+    _companions: Vec<libloading::Library>,
 }
 
 impl Found {
@@ -56,55 +72,48 @@ impl Found {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
 
-/// A place that was tried in vain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    /// The file, or the bare name that the system's loader was asked for.
-    pub path: PathBuf,
-    /// The loader's message; `None` where there is no such file.
-    pub reason: Option<String>,
-}
+    /// What was tried in vain before this file, in order.
+    pub fn tried(&self) -> &[Attempt] {
+        &self.tried
+    }
 
-/// A library that could not be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct LoadError {
-    /// Which one.
-    pub library: Library,
-    /// Where it was looked for, in order.
-    pub tried: Vec<Attempt>,
-}
+    /// Where a symbol of the library lies; `None` if it has none of that name. To compare, not to call.
+    pub fn symbol_address(&self, name: &str) -> Option<usize> {
+        // SAFETY: the symbol is only taken as an address and never used as what it is.
+        let address = unsafe { self.handle.get::<*const ()>(name).ok()?.try_as_raw_ptr() }?;
+        Some(address as usize)
+    }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let broken = self.tried.iter().find(|attempt| attempt.path.is_absolute() && attempt.reason.is_some());
-        match broken {
-            Some(Attempt { path, reason: Some(reason) }) => {
-                write!(f, "{} does not load: {}: {reason}", self.library, path.display())?;
-            }
-            _ => write!(f, "{} not found in {} places", self.library, self.tried.len())?,
-        }
-        let name = self.library.sonames()[0];
-        match self.library {
-            Library::Cuda => {
-                write!(f, "; install the NVIDIA driver, or set {} to the folder of {name}", search::OVERRIDE)
-            }
-            _ => write!(f, "; install the CUDA toolkit, or set {} to the folder of {name}", search::OVERRIDE),
-        }
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `F` must be the type of a pointer to the function of that name, and the result must not outlive the library.
+    unsafe fn function<F: Copy>(&self, name: &str) -> Result<F, LoadError> {
+        // SAFETY: as this function's.
+        unsafe { self.handle.get::<F>(name) }.map(|symbol| *symbol).map_err(|error| self.lacks(&error))
+    }
+
+    fn lacks(&self, error: &libloading::Error) -> LoadError {
+        LoadError::MissingSymbol { library: self.library, path: self.path.clone(), reason: error::message(error) }
     }
 }
 
-/// Looks for a library and loads it. In this order: the folders of the environment variable `OCELLUS_CUDA_LIBS`
-/// (separated as in `PATH`), of `CUDA_HOME` and `CUDA_PATH`, of NVIDIA's Python wheels in `VIRTUAL_ENV`, the usual
-/// folders of a toolkit and a driver, then whatever the system's loader finds under the bare name.
+/// Looks for a library at the first call, loads it, and keeps it loaded until the process ends. In this order: the
+/// folders of the environment variable `OCELLUS_CUDA_LIBS` (separated as in `PATH`), of `CUDA_HOME` and `CUDA_PATH`, of
+/// NVIDIA's Python wheels in `VIRTUAL_ENV`, the usual folders of a toolkit and a driver, then whatever the system's
+/// loader finds under the bare name.
 ///
-/// A file that does not load is remembered and the search goes on.
+/// A file that does not load is remembered and the search goes on. The outcome of the first call is that of all later ones.
 ///
 /// # Errors
-/// When no place gave a library that loads; the error lists the places.
-pub fn probe(library: Library) -> Result<Found, LoadError> {
-    probe_in(library, &search::folders(&|name| std::env::var_os(name)))
+/// [`LoadError::NotFound`] when no place gave a library that loads; the error lists the places.
+pub fn load(library: Library) -> Result<&'static Found, LoadError> {
+    static LOADED: [OnceLock<Result<Found, LoadError>>; 3] = [const { OnceLock::new() }; 3];
+    LOADED[library as usize]
+        .get_or_init(|| probe_in(library, &search::folders(&|name| std::env::var_os(name))))
+        .as_ref()
+        .map_err(Clone::clone)
 }
 
 fn probe_in(library: Library, folders: &[PathBuf]) -> Result<Found, LoadError> {
@@ -116,14 +125,25 @@ fn probe_in(library: Library, folders: &[PathBuf]) -> Result<Found, LoadError> {
             tried.push(Attempt { path, reason: None });
             continue;
         }
-        // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's libraries, whose
-        // initialisers are meant to run in any process, and the folders are the user's or the system's own.
-        match unsafe { libloading::Library::new(&path) } {
-            Ok(handle) => return Ok(Found { library, path, _handle: handle }),
-            Err(error) => tried.push(Attempt { path, reason: Some(error.to_string()) }),
+        // NVRTC asks the system's loader for its other half by the bare name, and says of a half that is not found only
+        // that an "operation" failed. Once the half beside it is loaded, the loader finds that.
+        let mut companions = Vec::new();
+        for beside in search::companions(library, &path) {
+            companions.extend(open(&beside).map_err(|attempt| tried.push(attempt)).ok());
+        }
+        match open(&path) {
+            Ok(handle) => return Ok(Found { library, path, tried, handle, _companions: companions }),
+            Err(attempt) => tried.push(attempt),
         }
     }
-    Err(LoadError { library, tried })
+    Err(LoadError::NotFound { library, tried })
+}
+
+fn open(path: &Path) -> Result<libloading::Library, Attempt> {
+    // SAFETY: loading runs the library's initialisers. The names are those of NVIDIA's libraries, whose initialisers are
+    // meant to run in any process, and the folders are the user's or the system's own.
+    unsafe { libloading::Library::new(path) }
+        .map_err(|error| Attempt { path: path.to_owned(), reason: Some(error::message(&error)) })
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -140,8 +160,8 @@ mod tests {
     }
 
     /// The search without what this machine may have installed under the bare name.
-    fn attempts_in_folders(error: &LoadError) -> Vec<&Attempt> {
-        error.tried.iter().filter(|attempt| attempt.path.is_absolute()).collect()
+    fn attempts_in_folders(tried: &[Attempt]) -> Vec<&Attempt> {
+        tried.iter().filter(|attempt| attempt.path.is_absolute()).collect()
     }
 
     #[test]
@@ -172,25 +192,78 @@ mod tests {
         let name = Library::Nvjpeg.sonames()[0];
         for content in [&b""[..], b"\x7fELF", b"not a library"] {
             fs::write(folder.path().join(name), content).unwrap();
-            // A machine with CUDA finds the library under its bare name after all.
-            let Err(error) = probe_in(Library::Nvjpeg, &[folder.path().to_path_buf()]) else { continue };
-            let attempts = attempts_in_folders(&error);
+            // A machine with CUDA finds the library under its bare name after all, and remembers as well.
+            let (tried, message) = match probe_in(Library::Nvjpeg, &[folder.path().to_path_buf()]) {
+                Ok(found) => (found.tried().to_vec(), None),
+                Err(error) => {
+                    let message = error.to_string();
+                    let LoadError::NotFound { tried, .. } = error else { panic!("{message}") };
+                    (tried, Some(message))
+                }
+            };
+            let attempts = attempts_in_folders(&tried);
             assert_eq!(attempts.len(), Library::Nvjpeg.sonames().len());
             assert_eq!(attempts[0].path, folder.path().join(name));
             assert!(attempts[0].reason.is_some(), "an unusable file has a reason");
             assert_eq!(attempts[1].reason, None, "a missing file has none");
-            let message = error.to_string();
-            assert!(message.contains(&*folder.path().to_string_lossy()) && message.contains("OCELLUS_CUDA_LIBS"));
+            let Some(message) = message else { continue };
+            assert!(message.contains("file too short") || message.contains("invalid ELF header"), "{message}");
+            assert_eq!(message.matches(&*folder.path().to_string_lossy()).count(), 1, "{message}");
+            assert!(message.contains("OCELLUS_CUDA_LIBS"), "{message}");
             assert!(!message.contains('\n'), "one line: {message}");
         }
     }
 
     #[test]
+    fn the_other_half_of_nvrtc_is_loaded_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        for name in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {
+            fs::copy(stand_in(), file(name)).unwrap();
+        }
+        fs::write(file("libnvrtc-builtins.so.13.1"), b"broken").unwrap();
+        let found = probe_in(Library::Nvrtc, &[folder.path().to_path_buf()]).unwrap();
+        assert_eq!(found.path(), file("libnvrtc.so.13"));
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(maps.contains(&*file("libnvrtc-builtins.so.13.0").to_string_lossy()));
+        assert_eq!(found.tried().len(), 1);
+        assert_eq!(found.tried()[0].path, file("libnvrtc-builtins.so.13.1"));
+    }
+
+    #[test]
+    fn the_bare_name_then_means_the_same_file() {
+        let Ok(driver) = load(Library::Cuda) else { return println!("skipped: no driver") };
+        let again = open(Path::new("libcuda.so.1")).unwrap();
+        let again =
+            Found { library: Library::Cuda, path: PathBuf::new(), tried: vec![], handle: again, _companions: vec![] };
+        assert!(driver.symbol_address("cuInit").is_some());
+        assert_eq!(driver.symbol_address("cuInit"), again.symbol_address("cuInit"));
+    }
+
+    #[test]
+    fn symbols_that_are_missing_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy(stand_in(), folder.path().join("libcuda.so.1")).unwrap();
+        let found = probe_in(Library::Cuda, &[folder.path().to_path_buf()]).unwrap();
+        assert!(found.symbol_address("cos").is_some());
+        assert_eq!(found.symbol_address("cuInit"), None);
+        // SAFETY: the type of the C library's function.
+        let cos = unsafe { found.function::<unsafe extern "C" fn(f64) -> f64>("cos") }.unwrap();
+        // SAFETY: takes any value.
+        assert_eq!(unsafe { cos(0.0) }.to_bits(), 1.0_f64.to_bits());
+        // SAFETY: there is none.
+        let error = unsafe { found.function::<unsafe extern "C" fn(u32) -> i32>("cuInit") }.unwrap_err();
+        assert!(matches!(error, LoadError::MissingSymbol { library: Library::Cuda, .. }), "{error}");
+        assert!(error.to_string().contains("cuInit") && error.to_string().contains("install the NVIDIA driver"));
+    }
+
+    #[test]
     fn a_missing_driver_is_an_error_that_says_what_to_do() {
         // Found where a driver is installed; never a panic.
-        if let Err(error) = probe(Library::Cuda) {
+        if let Err(error) = load(Library::Cuda) {
             assert!(error.to_string().contains("install the NVIDIA driver"), "{error}");
-            assert!(error.tried.iter().any(|attempt| attempt.path == Path::new("libcuda.so.1")));
+            let LoadError::NotFound { tried, .. } = error else { panic!("{error}") };
+            assert!(tried.iter().any(|attempt| attempt.path == Path::new("libcuda.so.1")));
         }
     }
 }

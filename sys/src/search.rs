@@ -1,7 +1,9 @@
 //! Where NVIDIA's libraries may lie.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+
+use crate::Library;
 
 /// Environment variable with folders that come before all others.
 pub(crate) const OVERRIDE: &str = "OCELLUS_CUDA_LIBS";
@@ -40,6 +42,20 @@ pub(crate) fn folders(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     // A relative folder would mean another one after every change of directory; an empty variable gives one too.
     folders.retain(|folder| folder.is_absolute());
     folders
+}
+
+/// Files that a library needs and the system's loader may not find by itself: the built-in functions of NVRTC beside it,
+/// of the same major version. `path` is the library's.
+pub(crate) fn companions(library: Library, path: &Path) -> Vec<PathBuf> {
+    let parts = (path.parent(), path.extension().and_then(OsStr::to_str));
+    let (Library::Nvrtc, (Some(folder), Some(major))) = (library, parts) else { return Vec::new() };
+    let prefix = format!("libnvrtc-builtins.so.{major}.");
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let is_one =
+        |path: &PathBuf| path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with(&prefix));
+    let mut found: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_one).collect();
+    found.sort();
+    found
 }
 
 /// `lib/python3.*/site-packages` of a virtual environment, in the order of their names.
