@@ -21,11 +21,28 @@ pub enum KernelError {
         /// Which property it lacks.
         why: String,
     },
+    /// The GPU, its driver or one of its libraries is missing or failed.
+    #[error("GPU: {why}")]
+    Gpu {
+        /// What happened, and what to do.
+        why: String,
+    },
+    /// The GPU, or page-locked memory, has no room.
+    #[error("GPU: out of memory ({call})")]
+    OutOfMemory {
+        /// Call of the driver that failed.
+        call: &'static str,
+    },
 }
 
 impl KernelError {
     /// Shorthand for [`KernelError::Invalid`].
     pub fn invalid(op: impl Into<String>, why: impl Into<String>) -> Self {
         Self::Invalid { op: op.into(), why: why.into() }
+    }
+
+    /// Shorthand for [`KernelError::Gpu`].
+    pub fn gpu(why: impl Into<String>) -> Self {
+        Self::Gpu { why: why.into() }
     }
 }

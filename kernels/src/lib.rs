@@ -2,15 +2,22 @@
 //! ([`engine::Engine`]), and their implementation on the CPU ([`cpu`]).
 //!
 //! Imports inside the crate go one way: `error <- tensor <- op <- shape <- plan <- engine <- cpu`. Callers hold a
-//! `Box<dyn Engine>`; only constructors name an implementation.
+//! `Box<dyn Engine>`; only constructors name an implementation. The text of the GPU kernels ([`cu`]) and their run-time
+//! compiler ([`jit`]) import nothing of all that.
 
 pub mod cpu;
+pub mod cu;
+pub mod cuda;
 pub mod engine;
 pub mod error;
+pub mod jit;
 pub mod op;
+pub mod picture;
 pub mod plan;
 pub mod preprocess;
+mod sampling;
 mod shape;
 pub mod tensor;
+mod walk;
 
 pub use error::KernelError;

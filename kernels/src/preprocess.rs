@@ -2,6 +2,9 @@
 //!
 //! Description only; [`crate::cpu::preprocess`] executes it.
 
+pub(crate) mod place;
+pub(crate) mod weights;
+
 use crate::tensor::Layout;
 
 /// Resampling filter. Antialiased: the support grows with the scale when shrinking.

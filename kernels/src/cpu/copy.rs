@@ -1,9 +1,9 @@
 //! Operators that only move elements.
 
 use super::par::{Par, View};
-use super::walk::{Walk, strides};
 use crate::op::PadMode;
 use crate::tensor::elements;
+use crate::walk::{Walk, strides};
 
 /// Elements of a piece of work.
 const CHUNK: usize = 1 << 14;

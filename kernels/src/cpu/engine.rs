@@ -12,7 +12,7 @@ use super::gemm::PackedGemm;
 use super::par::{self, Par, View, run_awake};
 use super::vector_simd::Isa;
 use super::{copy, gemm, norm, pointwise, pool, quantize, reduce, resize};
-use crate::engine::Engine;
+use crate::engine::{Engine, Signature};
 use crate::error::KernelError;
 use crate::op::{Epilogue, Op};
 use crate::plan::{Constant, Operand, Plan, Port, Step};
@@ -20,6 +20,7 @@ use crate::plan::{Constant, Operand, Plan, Port, Step};
 /// The CPU engine: weights packed once, one arena for each thread that runs images.
 pub struct CpuEngine {
     plan: Plan,
+    signature: Signature,
     steps: Vec<Prepared>,
     arenas: Vec<AlignedVec>,
     isa: Isa,
@@ -56,7 +57,7 @@ impl CpuEngine {
         plan.check()?;
         check_memory(plan.arena_len)?;
         let steps = plan.steps.iter().map(|step| prepare(step, isa)).collect::<Result<_, _>>()?;
-        Ok(Self { plan, steps, arenas: Vec::new(), isa, pool })
+        Ok(Self { signature: Signature::of(&plan), plan, steps, arenas: Vec::new(), isa, pool })
     }
 }
 
@@ -95,17 +96,17 @@ fn prepare(step: &Step, isa: Isa) -> Result<Prepared, KernelError> {
 
 impl Engine for CpuEngine {
     fn inputs(&self) -> &[Port] {
-        &self.plan.inputs
+        &self.signature.inputs
     }
 
     fn outputs(&self) -> &[Port] {
-        &self.plan.outputs
+        &self.signature.outputs
     }
 
     fn run(&mut self, images: usize, inputs: &[&[f32]], outputs: &mut [Vec<f32>]) -> Result<(), KernelError> {
-        let Self { plan, steps, arenas, isa, pool } = self;
+        let Self { plan, signature, steps, arenas, isa, pool } = self;
         let isa = *isa;
-        check_call(plan, images, inputs, outputs)?;
+        signature.check(images, inputs, outputs)?;
         let runs = images / plan.batch;
         for (port, output) in plan.outputs.iter().zip(outputs.iter_mut()) {
             output.resize(port.buffer.len() * runs, 0.0);
@@ -133,23 +134,6 @@ impl Engine for CpuEngine {
         }
         Ok(())
     }
-}
-
-fn check_call(plan: &Plan, images: usize, inputs: &[&[f32]], outputs: &[Vec<f32>]) -> Result<(), KernelError> {
-    let fail = |why: String| Err(KernelError::invalid("run", why));
-    if images == 0 || !images.is_multiple_of(plan.batch) || (images > plan.batch && !plan.divisible) {
-        return fail(format!("{images} images do not fit a plan for {}", plan.batch));
-    }
-    if inputs.len() != plan.inputs.len() || outputs.len() != plan.outputs.len() {
-        return fail(format!("{} inputs and {} outputs given", inputs.len(), outputs.len()));
-    }
-    for (port, input) in plan.inputs.iter().zip(inputs) {
-        let want = port.buffer.len() * (images / plan.batch);
-        if input.len() != want {
-            return fail(format!("input \"{}\" has {} elements instead of {want}", port.name, input.len()));
-        }
-    }
-    Ok(())
 }
 
 /// Runs the plan once, for the `run`-th group of images.

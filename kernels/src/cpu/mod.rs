@@ -13,6 +13,7 @@ mod math;
 mod matrix;
 mod norm;
 mod par;
+pub mod planes;
 mod pointwise;
 mod pool;
 pub mod preprocess;
@@ -26,7 +27,6 @@ mod testing;
 mod tile_simd;
 mod vector_simd;
 mod vectorise;
-mod walk;
 
 pub use engine::CpuEngine;
 pub use vector_simd::Isa;

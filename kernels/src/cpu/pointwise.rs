@@ -3,8 +3,8 @@
 use super::math;
 use super::par::{Par, View};
 use super::vectorise::{max, min, vectorised};
-use super::walk::{Walk, broadcast_strides, strides};
 use crate::op::{BinaryKind, Unary};
+use crate::walk::{Walk, broadcast_strides, strides};
 
 /// Elements of a piece of work: they fit the inner caches with their operands.
 const CHUNK: usize = 1 << 13;

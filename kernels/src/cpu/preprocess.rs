@@ -6,17 +6,13 @@
 
 use half::f16;
 
-use super::resample::{Job, Resampler};
+use super::resample::Resampler;
 use super::vector_simd::Isa;
 use crate::error::KernelError;
-use crate::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, PreprocessDesc, ResizeRule, Transform};
+use crate::preprocess::place::{MAX_PIXELS, Placement, check, constants, place};
+use crate::preprocess::weights::Job;
+use crate::preprocess::{ColourOrder, Filter, Match, PreprocessDesc, ResizeRule, Transform};
 use crate::tensor::Layout;
-
-/// Longest side of a network's input and of the shorter side of a resize.
-const MAX_SIDE_PX: usize = 1 << 16;
-
-/// Largest picture that a resize makes or takes.
-const MAX_PIXELS: usize = 1 << 30;
 
 /// Runs one [`PreprocessDesc`]; owns its scratch, so each worker has one.
 pub struct Preprocessor {
@@ -34,25 +30,10 @@ impl Preprocessor {
     /// # Errors
     /// Where a size is 0 or beyond 65,536 pixels, or `mean` and `std` do not give finite numbers.
     pub fn new(desc: PreprocessDesc) -> Result<Self, KernelError> {
-        let fail = |why: String| Err(KernelError::invalid("preprocess", why));
-        let short_px = if let ResizeRule::Shortest { short_px } = desc.resize { short_px } else { 1 };
-        for (what, px) in [("width", desc.width_px), ("height", desc.height_px), ("shorter side", short_px)] {
-            if !(1..=MAX_SIDE_PX).contains(&px) {
-                return fail(format!("a {what} of {px} pixels; 1 to {MAX_SIDE_PX} are possible"));
-            }
-        }
-        if desc.width_px * desc.height_px > MAX_PIXELS {
-            return fail(format!("an input of {} x {} pixels is too large", desc.width_px, desc.height_px));
-        }
+        check(&desc)?;
         let mut f32_values = Box::new([[0.0; 256]; 3]);
-        for ((values, &mean), &std) in f32_values.iter_mut().zip(&desc.mean).zip(&desc.std) {
-            let (factor, shift) = ((1.0 / f64::from(std)) as f32, (-f64::from(mean) / f64::from(std)) as f32);
-            for (v, value) in values.iter_mut().enumerate() {
-                *value = (v as f32).mul_add(factor, shift);
-            }
-            if values.iter().any(|v| !v.is_finite()) || !std.is_finite() {
-                return fail(format!("mean {mean} and std {std} do not give finite numbers"));
-            }
+        for (values, (factor, shift)) in f32_values.iter_mut().zip(constants(&desc)?) {
+            values.iter_mut().enumerate().for_each(|(v, value)| *value = (v as f32).mul_add(factor, shift));
         }
         let f16_values = Box::new(f32_values.map(|values| values.map(f16::from_f32)));
         Ok(Self { desc, resampler: Resampler::new(Isa::best()), pixels: Vec::new(), f32_values, f16_values })
@@ -99,14 +80,7 @@ impl Preprocessor {
             return Err(KernelError::invalid("preprocess", format!("room for {out_len} values instead of {want}")));
         }
         let placed = place(&self.desc, source);
-        let job = Job {
-            source,
-            target: placed.resized,
-            window: [0, 1].map(|axis| placed.from[axis]..placed.from[axis] + placed.size[axis]),
-            filter: self.desc.filter,
-            antialias: self.desc.antialias,
-            matching: self.desc.matching,
-        };
+        let job = placed.job(&self.desc, source);
         self.resampler.run(rgb, &job, &mut self.pixels)?;
         Ok(placed)
     }
@@ -119,57 +93,6 @@ fn check_picture(rgb: &[u8], [width, height]: [usize; 2]) -> Result<(), KernelEr
     }
     let why = format!("{} bytes for a picture of {width} x {height} RGB pixels", rgb.len());
     Err(KernelError::invalid("preprocess", why))
-}
-
-/// Where the picture goes. Pairs are columns, rows.
-#[derive(Debug, PartialEq)]
-struct Placement {
-    /// Size of the whole resized picture.
-    resized: [usize; 2],
-    /// First visible pixel of the resized picture.
-    from: [usize; 2],
-    /// Visible pixels.
-    size: [usize; 2],
-    /// Where they go in the input.
-    to: [usize; 2],
-    transform: Transform,
-}
-
-fn place(desc: &PreprocessDesc, source: [usize; 2]) -> Placement {
-    let input = [desc.width_px, desc.height_px];
-    let resized = match desc.resize {
-        ResizeRule::Shortest { short_px } => {
-            let short = source[0].min(source[1]);
-            // torchvision's int(size * long / short): a product that doubles hold exactly, one rounded quotient.
-            source.map(|side| if side == short { short_px } else { ((short_px * side) as f64 / short as f64) as usize })
-        }
-        ResizeRule::Stretch => input,
-        ResizeRule::Letterbox { .. } => {
-            let scale = [0, 1].map(|axis| input[axis] as f64 / source[axis] as f64);
-            let scale = scale[0].min(scale[1]);
-            [0, 1].map(|axis| ((source[axis] as f64 * scale).round_ties_even() as usize).clamp(1, input[axis]))
-        }
-    };
-    let mut placed = Placement {
-        resized,
-        from: [0; 2],
-        size: [0; 2],
-        to: [0; 2],
-        transform: Transform { scale: [0.0; 2], offset_px: [0.0; 2] },
-    };
-    for axis in 0..2 {
-        let (have, want) = (resized[axis], input[axis]);
-        placed.size[axis] = have.min(want);
-        if have > want {
-            // torchvision's CenterCrop: Python's round, halves to even.
-            placed.from[axis] = ((have - want) as f64 / 2.0).round_ties_even() as usize;
-        } else if !matches!(desc.resize, ResizeRule::Letterbox { place: LetterboxPlace::TopLeft, .. }) {
-            placed.to[axis] = (want - have) / 2;
-        }
-        placed.transform.scale[axis] = have as f64 / source[axis] as f64;
-        placed.transform.offset_px[axis] = placed.to[axis] as f64 - placed.from[axis] as f64;
-    }
-    placed
 }
 
 /// Writes the visible pixels and the border around them.

@@ -36,10 +36,8 @@ use std::sync::Arc;
 use super::resample_simd::{Avx2, Avx512, flip};
 use super::vector_simd::Isa;
 use crate::error::KernelError;
-use crate::preprocess::{Filter, Match};
-
-/// Fractional bits of a weight.
-pub(super) const PRECISION: u32 = 32 - 8 - 2;
+use crate::preprocess::Filter;
+use crate::preprocess::weights::{Job, PRECISION, Table, TableKey, nearest_samples};
 
 /// One half in the weights' fixed point.
 pub(super) const HALF: i32 = 1 << (PRECISION - 1);
@@ -59,9 +57,6 @@ const MAX_MIDDLE_BYTES: usize = 1 << 30;
 /// Weight tables kept, and the largest that is.
 const CACHED_TABLES: usize = 8;
 const CACHED_WEIGHTS: usize = 1 << 18;
-
-/// Up to this size Pillow's running sum of nearest coordinates is followed.
-const MAX_RUNNING_SUM: usize = 1 << 25;
 
 /// The same sample of one channel in [`ROWS`] rows.
 pub(super) type Column = [u8; ROWS];
@@ -114,41 +109,12 @@ impl Lanes for Plain {
     }
 }
 
-/// What is to be computed: the window of the picture resized from `source` to `target`. Sizes are columns, rows.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) source: [usize; 2],
-    pub(super) target: [usize; 2],
-    /// Columns and rows of the target that are wanted; not empty.
-    pub(super) window: [Range<usize>; 2],
-    pub(super) filter: Filter,
-    pub(super) antialias: bool,
-    pub(super) matching: Match,
-}
-
-impl Job {
-    /// Whether the vertical pass runs first.
-    fn vertical_first(&self) -> bool {
-        let [[sw, sh], [dw, dh]] = [self.source, self.target].map(|size| size.map(|v| v as i128));
-        self.matching == Match::Pillow && sh > dh && sh - dh > 2 * (sw - dw)
-    }
-}
-
 /// Resizes pictures; keeps its buffers and the latest weight tables.
 pub(super) struct Resampler {
     isa: Isa,
     tables: Vec<(TableKey, Arc<Table>)>,
     strip: Strip,
     middle: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq)]
-struct TableKey {
-    input: usize,
-    output: usize,
-    window: Range<usize>,
-    filter: Filter,
-    antialias: bool,
 }
 
 /// Scratch of the horizontal pass: source and result of a strip, transposed.
@@ -227,13 +193,7 @@ impl Resampler {
 
     /// The weights for one axis (0: columns) of a job.
     fn table(&mut self, job: &Job, axis: usize) -> Arc<Table> {
-        let key = TableKey {
-            input: job.source[axis],
-            output: job.target[axis],
-            window: job.window[axis].clone(),
-            filter: job.filter,
-            antialias: job.antialias,
-        };
+        let key = job.key(axis);
         if let Some(at) = self.tables.iter().position(|(k, _)| *k == key) {
             let hit = self.tables.remove(at);
             self.tables.push(hit);
@@ -255,85 +215,6 @@ fn check_middle(rows: usize, columns: usize) -> Result<(), KernelError> {
     match rows.checked_mul(columns).and_then(|n| n.checked_mul(3)) {
         Some(bytes) if bytes <= MAX_MIDDLE_BYTES => Ok(()),
         _ => Err(KernelError::invalid("resize", format!("it goes through a picture of {columns} x {rows} pixels"))),
-    }
-}
-
-/// Radius of a filter.
-fn radius(filter: Filter) -> f64 {
-    match filter {
-        Filter::Nearest => 0.5,
-        Filter::Bilinear => 1.0,
-        Filter::Bicubic => 2.0,
-        Filter::Lanczos3 => 3.0,
-    }
-}
-
-/// Value of a filter at x; the order of operations is Pillow's.
-fn filter_value(filter: Filter, x: f64) -> f64 {
-    /// Parameter of the cubic.
-    const A: f64 = -0.5;
-    let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * std::f64::consts::PI).sin() / (x * std::f64::consts::PI) };
-    let distance = x.abs();
-    match filter {
-        Filter::Nearest => 1.0,
-        Filter::Bilinear if distance < 1.0 => 1.0 - distance,
-        Filter::Bicubic if distance < 1.0 => ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0,
-        Filter::Bicubic if distance < 2.0 => (((distance - 5.0) * distance + 8.0) * distance - 4.0) * A,
-        Filter::Lanczos3 if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-        _ => 0.0,
-    }
-}
-
-/// The weights of a window of output samples of one axis.
-struct Table {
-    /// First input sample and number of samples of each output sample.
-    taps: Vec<(usize, usize)>,
-    /// Weights, `stride` to an output sample.
-    weights: Vec<i32>,
-    stride: usize,
-}
-
-impl Table {
-    fn new(key: &TableKey) -> Self {
-        let scale = key.input as f64 / key.output as f64;
-        let stretch = if key.antialias { scale.max(1.0) } else { 1.0 };
-        let support = radius(key.filter) * stretch;
-        let stride = (support.ceil() as usize * 2 + 1).min(key.input);
-        let mut taps = Vec::with_capacity(key.window.len());
-        let mut weights = vec![0; stride * key.window.len()];
-        let mut values = Vec::with_capacity(stride);
-        for (x, weights) in key.window.clone().zip(weights.chunks_exact_mut(stride)) {
-            let centre = (x as f64 + 0.5) * scale;
-            // Casts cut towards 0 and saturate.
-            let first = (centre - support + 0.5) as usize;
-            let end = ((centre + support + 0.5) as usize).min(key.input);
-            values.clear();
-            values.extend((first..end).map(|i| filter_value(key.filter, (i as f64 - centre + 0.5) * (1.0 / stretch))));
-            let sum: f64 = values.iter().sum();
-            for (weight, value) in weights.iter_mut().zip(&values) {
-                let value = if sum == 0.0 { *value } else { value / sum };
-                let fixed = value * f64::from(1 << PRECISION);
-                *weight = (if value < 0.0 { fixed - 0.5 } else { fixed + 0.5 }) as i32;
-            }
-            taps.push((first, end.saturating_sub(first)));
-        }
-        Self { taps, weights, stride }
-    }
-
-    fn weights(&self, index: usize) -> &[i32] {
-        &self.weights[index * self.stride..][..self.taps[index].1]
-    }
-
-    /// Input samples that output samples `window` (counted in this table) are made of.
-    fn span(&self, window: Range<usize>) -> Range<usize> {
-        let (first, _) = self.taps[window.start];
-        let (last, count) = self.taps[window.end - 1];
-        first..last + count
-    }
-
-    /// Input samples that all output samples are made of.
-    fn needed(&self) -> Range<usize> {
-        self.span(0..self.taps.len())
     }
 }
 
@@ -464,7 +345,7 @@ fn flip(square: &[[u8; TILE]; TILE]) -> [[u8; TILE]; TILE] {
 
 /// Pillow's `NEAREST`: the sample that contains the output sample's centre.
 fn nearest(rgb: &[u8], job: &Job, out: &mut Vec<u8>) {
-    let [columns, rows] = [0, 1].map(|axis| nearest_samples(job, axis));
+    let [columns, rows] = [0, 1].map(|axis| nearest_samples(&job.key(axis)));
     out.clear();
     for y in rows {
         let row = &rgb[y * job.source[0] * 3..][..job.source[0] * 3];
@@ -472,27 +353,6 @@ fn nearest(rgb: &[u8], job: &Job, out: &mut Vec<u8>) {
             out.extend_from_slice(&row[x * 3..][..3]);
         }
     }
-}
-
-/// Source samples of the window along an axis. Pillow adds the scale up instead of multiplying, which rounds
-/// differently (`Geometry.c`, `ImagingScaleAffine`).
-fn nearest_samples(job: &Job, axis: usize) -> Vec<usize> {
-    let (input, output) = (job.source[axis], job.target[axis]);
-    let window = job.window[axis].clone();
-    let scale = input as f64 / output as f64;
-    let mut at = scale * 0.5;
-    if output <= MAX_RUNNING_SUM {
-        (0..window.start).for_each(|_| at += scale);
-    } else {
-        at += scale * window.start as f64;
-    }
-    window
-        .map(|_| {
-            let sample = (at as usize).min(input - 1);
-            at += scale;
-            sample
-        })
-        .collect()
 }
 
 #[cfg(test)]

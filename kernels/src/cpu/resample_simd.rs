@@ -15,7 +15,8 @@ mod x86 {
         _mm512_mullo_epi32, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_srai_epi32,
     };
 
-    use super::super::resample::{Column, HALF, Lanes, PRECISION, Plain};
+    use super::super::resample::{Column, HALF, Lanes, Plain};
+    use crate::preprocess::weights::PRECISION;
 
     /// Proof that the CPU has AVX2.
     #[derive(Clone, Copy)]

@@ -1,6 +1,7 @@
 //! The passes against one another: instruction sets, windows, supports.
 
 use super::*;
+use crate::preprocess::Match;
 use proptest::prelude::*;
 
 fn bytes(len: usize, seed: u64) -> Vec<u8> {

@@ -6,7 +6,7 @@ use crate::shape::MAX_RANK;
 ///
 /// Neighbouring axes that every operand walks with one stride are merged, so the innermost axis is as long as it can
 /// be.
-pub(super) struct Walk<const N: usize> {
+pub(crate) struct Walk<const N: usize> {
     /// Lengths of the merged axes, outermost first, at least one.
     dims: Vec<usize>,
     /// Elements that each operand moves a step along each axis.
@@ -17,7 +17,7 @@ pub(super) struct Walk<const N: usize> {
 
 impl<const N: usize> Walk<N> {
     /// A walk over `axes`, outermost first, each its length and the operands' strides along it.
-    pub(super) fn new(axes: impl IntoIterator<Item = (usize, [isize; N])>, base: [isize; N]) -> Self {
+    pub(crate) fn new(axes: impl IntoIterator<Item = (usize, [isize; N])>, base: [isize; N]) -> Self {
         let (mut dims, mut strides): (Vec<usize>, Vec<[isize; N]>) = (Vec::new(), Vec::new());
         for (dim, stride) in axes.into_iter().filter(|(dim, _)| *dim != 1) {
             match (dims.last_mut(), strides.last_mut()) {
@@ -39,19 +39,19 @@ impl<const N: usize> Walk<N> {
     }
 
     /// Lengths of the merged axes, outermost first.
-    pub(super) fn dims(&self) -> &[usize] {
+    pub(crate) fn dims(&self) -> &[usize] {
         &self.dims
     }
 
     /// The operands' strides along the `back`-th merged axis from the end (0: innermost).
-    pub(super) fn stride(&self, back: usize) -> Option<[isize; N]> {
+    pub(crate) fn stride(&self, back: usize) -> Option<[isize; N]> {
         self.strides.iter().rev().nth(back).copied()
     }
 
     /// Calls `f(at, len, offsets)` for the pieces of output elements `start..start + count` that lie on one innermost
     /// axis: `len` elements from output element `at` on, the operands' first elements at `offsets`.
     #[inline(always)]
-    pub(super) fn pieces(&self, start: usize, count: usize, mut f: impl FnMut(usize, usize, [usize; N])) {
+    pub(crate) fn pieces(&self, start: usize, count: usize, mut f: impl FnMut(usize, usize, [usize; N])) {
         let last = self.dims.len() - 1;
         let mut index = [0usize; MAX_RANK];
         let mut offset = self.base;
@@ -89,7 +89,7 @@ impl<const N: usize> Walk<N> {
 }
 
 /// Strides of a dense tensor.
-pub(super) fn strides(dims: &[usize]) -> Vec<isize> {
+pub(crate) fn strides(dims: &[usize]) -> Vec<isize> {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
         strides[axis - 1] = strides[axis] * dims[axis] as isize;
@@ -98,7 +98,7 @@ pub(super) fn strides(dims: &[usize]) -> Vec<isize> {
 }
 
 /// Strides of a dense tensor that is broadcast to an output of rank `rank`: 0 along the axes that it repeats.
-pub(super) fn broadcast_strides(dims: &[usize], rank: usize) -> Vec<isize> {
+pub(crate) fn broadcast_strides(dims: &[usize], rank: usize) -> Vec<isize> {
     let mut all = vec![0; rank - dims.len()];
     all.extend(strides(dims).into_iter().zip(dims).map(|(stride, &dim)| if dim == 1 { 0 } else { stride }));
     all

@@ -1,0 +1,71 @@
+// What kernels/src/cuda/preprocess writes into memory for preprocess.cu, word by word.
+//
+// A picture is resampled along axis u first, then along v. u are the upright picture's columns, or its rows where the
+// vertical pass comes first; turning and pass order together are one of the eight ways in which stored columns and rows
+// (x, y) become (u, v).
+#pragma once
+#include "types.cuh"
+
+// Same for all pictures of a launch.
+struct Settings {
+  float factor[3];  // value = fma(sample, factor, shift), a channel of the network's input each
+  float shift[3];
+  float border[3];  // value around a letterboxed picture
+  int width;        // of the network's input
+  int height;
+  int reversed;  // blue first
+};
+
+enum Format { kRgb, kGray, kPlanar, kNv12 };
+
+struct Picture {
+  u64 plane[3];
+  u64 across;  // Table of the first pass
+  u64 down;    // Table of the second pass
+  u32 pitch[3];
+  int slot;  // place in the output
+  int width;
+  int height;
+  int chroma_width;
+  int chroma_height;
+  int format;
+  int shift_x;  // log2 of luma columns and rows a chroma sample
+  int shift_y;
+  int smooth;          // chroma is interpolated along rows
+  int near_weight;     // of the nearer and the next chroma row; sums of all weights are 256
+  int far_weight;
+  int row_bias[2];     // added in even and odd rows
+  int column_bias[2];  // added in even and odd columns
+  int vector;          // planes may be read 4 bytes at a time at multiples of 4
+  int swap;            // (x, y) is (v, u)
+  int flip_x;          // x counts from the far end
+  int flip_y;
+  int size[2];     // outputs along u and v
+  int swap_out;    // (column, row) of the output is (v, u)
+  int to[2];       // column and row of the first output
+  int line;        // bytes of a row of samples in shared memory
+  int chunk;       // columns that are in shared memory at a time
+};
+
+// Inputs of 16 neighbouring outputs of an axis.
+struct Block {
+  int start;   // first input, a multiple of 4 for the first pass
+  int extent;  // inputs
+  int steps;   // of 32 inputs
+  int first;   // step that the weights of the first one are
+};
+
+// Blocks, then weights: for each step three digits of radix 256, each as the fragments of a matrix of 16 outputs by 32
+// inputs, 16 bytes a lane.
+struct Table {
+  const Block* blocks;
+  const uint4* weights;
+};
+
+// Work of a thread block: outputs of 16 `count` along u from block `u` on, and of block `v` along v; or border.
+struct Item {
+  int picture;
+  int count;  // 0: whole rows of border, -1: the left part of rows, -2: the right part
+  int u;      // first row, for a border
+  int v;      // rows, for a border
+};

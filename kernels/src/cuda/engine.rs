@@ -1,0 +1,270 @@
+//! Executes a network on the GPU.
+
+use std::collections::BTreeMap;
+
+use super::device::Device;
+use super::lower::{self, Arg, Launch, Precision, Target, Tensor};
+use super::memory::{DeviceMemory, PinnedMemory};
+use super::module::{Shape, Value};
+use super::network::{Constants, Functions, Network};
+use super::schedule::{Schedule, bytes_of, schedule};
+use super::stream::{Priority, Stream};
+use crate::engine::{Engine, Signature};
+use crate::error::KernelError;
+use crate::jit::Jit;
+use crate::plan::{Plan, Port};
+
+/// Plans the network for a batch size.
+pub type Planner = Box<dyn FnMut(usize) -> Result<Plan, KernelError> + Send>;
+
+/// How a network is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Arithmetic.
+    pub precision: Precision,
+    /// Only kernels that run on every architecture.
+    pub portable: bool,
+    /// Batch sizes that get a graph of their own, the largest among them the most images of a run. A network whose file
+    /// fixes the batch has that one.
+    pub batches: Vec<usize>,
+}
+
+/// The GPU engine: weights uploaded once, one graph for each batch size, all of them over the same memory.
+pub struct CudaEngine {
+    // Dropped first: graphs hold kernels and memory.
+    networks: BTreeMap<usize, Network>,
+    functions: Functions,
+    constants: Constants,
+    stream: Stream,
+    signature: Signature,
+    staging: Option<Staging>,
+}
+
+impl Drop for CudaEngine {
+    fn drop(&mut self) {
+        // What is under way uses kernels and page-locked memory, which the driver may take away at once.
+        let _ = self.stream.synchronize();
+    }
+}
+
+/// f32 copies of inputs and outputs for [`Engine::run`], on both sides.
+struct Staging {
+    device: DeviceMemory,
+    host: PinnedMemory,
+}
+
+impl Staging {
+    fn new(stream: &Stream, bytes: usize) -> Result<Self, KernelError> {
+        let host = PinnedMemory::new(stream.device(), bytes)?;
+        Ok(Self { device: DeviceMemory::new(stream, bytes)?, host })
+    }
+}
+
+impl CudaEngine {
+    /// Plans, compiles and uploads.
+    ///
+    /// # Errors
+    /// [`KernelError::Unsupported`] where an operator has no kernel, [`KernelError::OutOfMemory`] where the largest batch
+    /// does not fit, and where the network cannot be planned, a kernel not compiled or the driver fails.
+    pub fn new(device: &Device, jit: &Jit, mut planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
+        let stream = Stream::new(device, Priority::Low)?;
+        let target = target(device, options);
+        let one = planner(1)?;
+        let signature = Signature::of(&one);
+        let mut batches: Vec<usize> = options.batches.iter().copied().filter(|&n| n > 0).collect();
+        batches.sort_unstable();
+        batches.dedup();
+        let plan = |batch: usize| if batch == one.batch { Ok(one.clone()) } else { planner(batch) };
+        let schedules = batches.into_iter().map(plan).map(|plan| schedule(&plan?, &target));
+        let mut schedules = schedules.collect::<Result<Vec<Schedule>, _>>()?;
+        // A file that fixes the batch gives the same plan for every size.
+        schedules.dedup_by_key(|schedule| schedule.batch);
+        let mut engine = Self {
+            networks: BTreeMap::new(),
+            functions: Functions::default(),
+            constants: Constants::default(),
+            stream,
+            signature,
+            staging: None,
+        };
+        // One call compiles the kernels of all batch sizes in parallel.
+        let launches: Vec<&Launch> =
+            schedules.iter().flat_map(|schedule| &schedule.launches).map(|l| &l.launch).collect();
+        let conversions: Vec<Launch> = schedules.iter().flat_map(Schedule::conversions).collect();
+        engine.functions.prepare(device, jit, launches.into_iter().chain(&conversions))?;
+        // The largest first: the others use its memory.
+        for schedule in schedules.into_iter().rev() {
+            let shared = engine.networks.values().next_back().map(Network::memory);
+            let network = Network::new(schedule, &engine.stream, &engine.functions, &mut engine.constants, shared)?;
+            engine.networks.insert(network.batch(), network);
+        }
+        Ok(engine)
+    }
+
+    /// The stream that everything runs on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The network for a number of images: the smallest batch that holds them, or the largest there is.
+    pub fn network(&mut self, images: usize) -> Option<&mut Network> {
+        smallest_for(&mut self.networks, images)
+    }
+
+    /// Writes images, as [`Engine::run`] takes them, where the network for that many reads its first input. Blocks until
+    /// they are there.
+    ///
+    /// # Errors
+    /// Where they are more than the network takes, there is no memory for the copy, or the driver or earlier work failed.
+    pub fn write_input(&mut self, images: usize, input: &[f32]) -> Result<(), KernelError> {
+        let Self { networks, functions, stream, staging, .. } = self;
+        let network = smallest_for(networks, images).ok_or_else(no_batch_size)?;
+        let (address, placed) = network.input(0).ok_or_else(no_batch_size)?;
+        let from = placed.as_f32();
+        if images > network.batch() || input.len() > from.len() {
+            return Err(KernelError::invalid("input", format!("{images} images are too many")));
+        }
+        let Staging { device, host } = staging_of(staging, stream, bytes_of(&from))?;
+        upload_f32(host, input, device, stream)?;
+        convert(functions, stream, (&from, device.address()), (&placed.tensor, address))?;
+        stream.synchronize()
+    }
+
+    /// Most images of a run.
+    pub fn max_batch(&self) -> Option<usize> {
+        self.networks.keys().next_back().copied()
+    }
+}
+
+fn no_batch_size() -> KernelError {
+    KernelError::invalid("run", "the engine has no batch size")
+}
+
+/// Memory of at least so many bytes on both sides.
+fn staging_of<'a>(
+    staging: &'a mut Option<Staging>,
+    stream: &Stream,
+    bytes: usize,
+) -> Result<&'a mut Staging, KernelError> {
+    let fits = staging.take().filter(|staging| staging.host.bytes().len() >= bytes);
+    let fits = fits.map_or_else(|| Staging::new(stream, bytes), Ok)?;
+    Ok(staging.insert(fits))
+}
+
+/// Enqueues the copy of values to the start of `device`.
+fn upload_f32(
+    host: &mut PinnedMemory,
+    values: &[f32],
+    device: &DeviceMemory,
+    stream: &Stream,
+) -> Result<(), KernelError> {
+    for (to, x) in host.bytes_mut().chunks_exact_mut(4).zip(values) {
+        to.copy_from_slice(&x.to_le_bytes());
+    }
+    host.upload(0, values.len() * 4, device.address(), stream)
+}
+
+fn smallest_for(networks: &mut BTreeMap<usize, Network>, images: usize) -> Option<&mut Network> {
+    let fits = networks.keys().copied().find(|&batch| batch >= images);
+    let batch = fits.or_else(|| networks.keys().next_back().copied());
+    networks.get_mut(&batch?)
+}
+
+/// What kernels are made for on a device.
+pub fn target(device: &Device, options: &EngineOptions) -> Target {
+    let facts = device.facts();
+    Target {
+        arch: facts.arch,
+        multiprocessors: facts.multiprocessors,
+        shared_bytes: facts.shared_bytes,
+        precision: options.precision,
+        portable: options.portable,
+    }
+}
+
+/// Enqueues a conversion between two addresses.
+fn convert(
+    functions: &Functions,
+    stream: &Stream,
+    (from, from_address): (&Tensor, u64),
+    (to, to_address): (&Tensor, u64),
+) -> Result<(), KernelError> {
+    let launch = lower::convert(from, to);
+    let value = |arg: &Arg| match arg {
+        Arg::Input(_) => Value::Address(from_address),
+        Arg::Output => Value::Address(to_address),
+        Arg::I32(x) => Value::I32(*x),
+        Arg::F32(x) => Value::F32(*x),
+        _ => Value::Address(0),
+    };
+    let values: Vec<Value> = launch.args.iter().map(value).collect();
+    let shape = Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
+    // SAFETY: the arguments are those of the conversion; both sides are as large as their tensors say.
+    unsafe { functions.get(&launch.kernel)?.launch(stream, shape, &values, false) }
+}
+
+impl Engine for CudaEngine {
+    fn inputs(&self) -> &[Port] {
+        &self.signature.inputs
+    }
+
+    fn outputs(&self) -> &[Port] {
+        &self.signature.outputs
+    }
+
+    fn run(&mut self, images: usize, inputs: &[&[f32]], outputs: &mut [Vec<f32>]) -> Result<(), KernelError> {
+        self.signature.check(images, inputs, outputs)?;
+        if !self.signature.divisible && !self.networks.contains_key(&images) {
+            return Err(KernelError::invalid("run", format!("the engine was not made for batches of {images}")));
+        }
+        outputs.iter_mut().for_each(Vec::clear);
+        let mut done = 0;
+        while done < images {
+            done += self.run_part(images - done, done, images, inputs, outputs)?;
+        }
+        Ok(())
+    }
+}
+
+impl CudaEngine {
+    /// Runs one batch of at most `left` images, those from `first` on, and returns how many they were.
+    fn run_part(
+        &mut self,
+        left: usize,
+        first: usize,
+        images: usize,
+        inputs: &[&[f32]],
+        outputs: &mut [Vec<f32>],
+    ) -> Result<usize, KernelError> {
+        let Self { networks, functions, stream, staging, .. } = self;
+        let network = smallest_for(networks, left).ok_or_else(no_batch_size)?;
+        let (batch, count) = (network.batch(), left.min(network.batch()));
+        let places = (0..inputs.len())
+            .filter_map(|n| network.input(n))
+            .chain((0..outputs.len()).filter_map(|n| network.output(n)));
+        let most = places.map(|(_, placed)| bytes_of(&placed.as_f32())).max().unwrap_or(0);
+        let Staging { device, host } = staging_of(staging, stream, most)?;
+        for (n, input) in inputs.iter().enumerate() {
+            let Some((address, placed)) = network.input(n) else { continue };
+            let from = placed.as_f32();
+            let each = input.len() / images;
+            let part = &input[first * each..(first + count) * each];
+            // Images beyond `count` are computed with what lies there and thrown away.
+            upload_f32(host, part, device, stream)?;
+            convert(functions, stream, (&from, device.address()), (&placed.tensor, address))?;
+            stream.synchronize()?;
+        }
+        network.enqueue(stream)?;
+        for (n, output) in outputs.iter_mut().enumerate() {
+            let Some((address, placed)) = network.output(n) else { continue };
+            let to = placed.as_f32();
+            convert(functions, stream, (&placed.tensor, address), (&to, device.address()))?;
+            let bytes = bytes_of(&to) / batch * count;
+            host.download(0, bytes, device.address(), stream)?;
+            stream.synchronize()?;
+            let values = host.bytes()[..bytes].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            output.extend(values);
+        }
+        Ok(count)
+    }
+}

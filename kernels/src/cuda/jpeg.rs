@@ -1,0 +1,285 @@
+//! JPEG files into planes in memory of the GPU, by nvJPEG: on the JPEG engines, or by CPU and GPU together.
+
+use ocellus_sys::nvjpeg::{
+    Backend, BatchDecoder, Handle, HandleOptions, HardwareInfo, HybridDecoder, Inspected, Inspector, Nvjpeg,
+    NvjpegError, Output, PlaneSize, Planes,
+};
+
+use super::device::Device;
+use super::memory::DeviceMemory;
+use super::planes::{Plane, PlaneArena};
+use super::proof::{Proof, Tail};
+use super::stream::{Event, Stream};
+use crate::error::KernelError;
+
+/// Who decodes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JpegPath {
+    /// The JPEG engines.
+    Hardware,
+    /// The GPU's multiprocessors, with the CPU's help where that is of use.
+    Hybrid,
+}
+
+/// nvJPEG on a GPU. Clones are the same instance.
+#[derive(Clone)]
+pub struct Jpeg {
+    device: Device,
+    /// For batches: the engines, or where there are none the multiprocessors.
+    batch: Option<(Handle, JpegPath)>,
+    hybrid: Handle,
+}
+
+/// A file and where its planes go.
+#[derive(Clone, Copy, Debug)]
+pub struct JpegFile<'a> {
+    /// The file.
+    pub bytes: &'a [u8],
+    /// Who tries first.
+    pub path: JpegPath,
+    /// Y, or Y, Cb, Cr, of the arena that is decoded into.
+    pub planes: &'a [Plane],
+}
+
+impl Jpeg {
+    /// Loads nvJPEG and starts it on this GPU. May wait for the whole GPU: for the start.
+    ///
+    /// # Errors
+    /// Where it is not there or does not start.
+    pub fn new(device: &Device) -> Result<Self, KernelError> {
+        device.bind()?;
+        let nvjpeg = Nvjpeg::load().map_err(|e| KernelError::gpu(e.to_string()))?;
+        let hybrid = nvjpeg.handle(&HandleOptions::new(Backend::Hybrid)).map_err(failed)?;
+        let engines = nvjpeg.handle(&HandleOptions::new(Backend::Hardware)).ok();
+        let batch = match engines.filter(|handle| handle.hardware_info().is_some()) {
+            Some(handle) => Some((handle, JpegPath::Hardware)),
+            // Without either everything else works.
+            None => nvjpeg.handle(&HandleOptions::new(Backend::GpuHybrid)).ok().map(|h| (h, JpegPath::Hybrid)),
+        };
+        Ok(Self { device: device.clone(), batch, hybrid })
+    }
+
+    /// The JPEG engines.
+    pub fn hardware(&self) -> Option<HardwareInfo> {
+        self.batch.as_ref().and_then(|(handle, _)| handle.hardware_info())
+    }
+}
+
+impl Drop for Jpeg {
+    fn drop(&mut self) {
+        // What follows, the last owner's destruction of the handles, happens in this context.
+        let _ = self.device.bind();
+    }
+}
+
+/// One thread's decoders. The engines rest between two batches of one decoder: two or three threads keep them busy.
+pub struct JpegDecoder {
+    batch: Option<Batch>,
+    hybrid: HybridDecoder,
+    /// What the hybrid decoder enqueued is done.
+    hybrid_done: Event,
+    done: Event,
+    stream: Stream,
+    // Last: its context is that of all the others.
+    _jpeg: Jpeg,
+}
+
+/// Decodes many files in one call.
+struct Batch {
+    inspector: Inspector,
+    decoder: BatchDecoder,
+    path: JpegPath,
+    proof: Proof,
+}
+
+impl Batch {
+    fn new(device: &Device, (handle, path): &(Handle, JpegPath)) -> Result<Self, KernelError> {
+        let inspector = Inspector::new(handle).map_err(failed)?;
+        let decoder = BatchDecoder::new(handle, Output::Yuv).map_err(failed)?;
+        Ok(Self { inspector, decoder, path: *path, proof: Proof::new(device)? })
+    }
+}
+
+impl JpegDecoder {
+    /// Decoders whose work runs on `stream`. May wait for the whole GPU: for the start.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
+    pub fn new(jpeg: &Jpeg, stream: &Stream) -> Result<Self, KernelError> {
+        jpeg.device.bind()?;
+        Ok(Self {
+            batch: jpeg.batch.as_ref().map(|batch| Batch::new(&jpeg.device, batch)).transpose()?,
+            hybrid: HybridDecoder::new(&jpeg.hybrid, Backend::Hybrid).map_err(failed)?,
+            hybrid_done: Event::new(&jpeg.device)?,
+            done: Event::new(&jpeg.device)?,
+            stream: stream.clone(),
+            _jpeg: jpeg.clone(),
+        })
+    }
+
+    /// Decodes files into planes of `arena` and waits until they are written. Returns for each file who decoded it, `None`
+    /// where nobody could. A file that one decoder refuses or fails at goes to the next one, on its own, so that it costs
+    /// the others nothing. Files may be damaged in any way.
+    ///
+    /// # Errors
+    /// Where planes are not the arena's or the driver fails.
+    pub fn decode(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<Vec<Option<JpegPath>>, KernelError> {
+        if !files.iter().flat_map(|file| file.planes).all(|plane| arena.holds(plane)) {
+            return Err(KernelError::invalid("decode", "planes outside the arena"));
+        }
+        self.stream.device().bind()?;
+        // Memory is taken in the order of a stream, which the engines do not wait for.
+        self.done.record(&self.stream)?;
+        self.done.synchronize()?;
+        let mut served = vec![None; files.len()];
+        let enqueued = self.enqueue(files, &mut served);
+        // Waited for in any case: the work reads the files, and writes to the planes.
+        let waited = self.done.record(&self.stream).and_then(|()| self.done.synchronize());
+        enqueued.and(waited).map(|()| served)
+    }
+
+    fn enqueue(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
+        self.in_batch(files, served)?;
+        for (file, served) in files.iter().zip(served) {
+            if served.is_none() && self.by_both(file)? {
+                *served = Some(JpegPath::Hybrid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes together those that the batch decoder takes.
+    fn in_batch(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
+        let Some(Batch { inspector, decoder, path, proof }) = &mut self.batch else { return Ok(()) };
+        let mut works = Vec::with_capacity(files.len());
+        let mut tails = Vec::with_capacity(files.len());
+        for (index, file) in files.iter().enumerate().filter(|(_, file)| file.path == JpegPath::Hardware) {
+            if let Ok(inspected) = inspector.inspect(file.bytes)
+                && has_planes(&inspected, file)
+            {
+                let (luma, size) = (&file.planes[0], inspected.planes()[0]);
+                tails.push(Tail::new(luma.address, luma.pitch_bytes, [size.width_px, size.height_px]));
+                works.push((inspected, planes(file), index));
+            }
+        }
+        if works.is_empty() {
+            return Ok(());
+        }
+        proof.spoil(&self.stream, &tails)?;
+        // One call decodes all, or fails as a whole. Then each half is tried, so that a file which costs the call costs
+        // the others nothing.
+        let mut left = vec![works.as_slice()];
+        while let Some(part) = left.pop().filter(|part| !part.is_empty()) {
+            let (batch, outputs): (Vec<_>, Vec<_>) = part.iter().map(|(file, planes, _)| (*file, *planes)).unzip();
+            // SAFETY: the stream and the handle belong to the context that is current; the planes are memory of the
+            // arena, which this call's caller borrows and whose readers it has waited for; the files are borrowed until
+            // the end of `decode`, which waits for the work; the decoder is only used again behind the wait below.
+            let decoded = unsafe { decoder.decode(&batch, &outputs, self.stream.raw()) }.is_ok();
+            if decoded {
+                for &(.., index) in part {
+                    served[index] = Some(*path);
+                }
+            } else if part.len() > 1 {
+                let (front, back) = part.split_at(part.len() / 2);
+                left.extend([back, front]);
+            }
+            // What failed may be under way in part, over planes that the next decoder writes.
+            if !decoded || !left.is_empty() {
+                self.done.record(&self.stream)?;
+                self.done.synchronize()?;
+            }
+        }
+        for ((.., index), written) in works.iter().zip(proof.written(&self.stream, &tails)?) {
+            if !written {
+                served[*index] = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enqueues a file for the hybrid decoder; false where that does not take it.
+    fn by_both(&mut self, file: &JpegFile<'_>) -> Result<bool, KernelError> {
+        let Ok(read) = self.hybrid.host(file.bytes) else { return Ok(false) };
+        if read.planes().len() != file.planes.len() {
+            return Ok(false);
+        }
+        self.hybrid_done.synchronize()?;
+        // SAFETY: as above; what this decoder enqueued before was waited for.
+        let enqueued = unsafe { read.enqueue(&planes(file), self.stream.raw()) };
+        self.hybrid_done.record(&self.stream)?;
+        if enqueued.is_err() {
+            self.hybrid_done.synchronize()?;
+        }
+        Ok(enqueued.is_ok())
+    }
+}
+
+impl Drop for JpegDecoder {
+    fn drop(&mut self) {
+        // Nothing is under way after `decode`, unless it failed.
+        let _ = self.stream.synchronize();
+    }
+}
+
+/// Whether the decoder would write the planes that there are, and no others.
+fn has_planes(inspected: &Inspected<'_>, file: &JpegFile<'_>) -> bool {
+    let fits = |(size, plane): (&PlaneSize, &Plane)| size.height_px == plane.rows && size.width_px <= plane.pitch_bytes;
+    inspected.planes().len() == file.planes.len() && inspected.planes().iter().zip(file.planes).all(fits)
+}
+
+fn planes(file: &JpegFile<'_>) -> Planes {
+    let mut planes = Planes::default();
+    for (n, plane) in file.planes.iter().take(3).enumerate() {
+        planes.pointers[n] = plane.address;
+        planes.pitches_bytes[n] = plane.pitch_bytes;
+        planes.rows[n] = plane.rows;
+    }
+    planes
+}
+
+fn failed(error: NvjpegError) -> KernelError {
+    if error.status() == Some(ocellus_sys::nvjpeg::Status::AllocatorFailure) {
+        return KernelError::OutOfMemory { call: "nvJPEG" };
+    }
+    KernelError::gpu(error.to_string())
+}
+
+/// Work that keeps a stream busy for several milliseconds: fills of this many bytes.
+const DELAY_BYTES: usize = 512 << 20;
+/// Their number.
+const DELAYS: usize = 32;
+
+impl JpegDecoder {
+    /// Whether the JPEG engines wait for earlier work of the stream they are given; `None` where there are no engines or
+    /// they do not take the file. Nothing here relies on it: [`JpegDecoder::decode`] waits on the host.
+    ///
+    /// A copy of the file's first plane is enqueued behind work that takes long, then the file is decoded over it without
+    /// waiting. Where the copy has new samples, the engines were first.
+    ///
+    /// # Errors
+    /// Where planes are not the arena's, there is no memory or the driver fails.
+    pub fn engines_wait(&mut self, arena: &PlaneArena, file: &JpegFile<'_>) -> Result<Option<bool>, KernelError> {
+        const POISON: u8 = 0xa5;
+        if !file.planes.iter().all(|plane| arena.holds(plane)) {
+            return Err(KernelError::invalid("decode", "planes outside the arena"));
+        }
+        let Some(Batch { inspector, decoder, path: JpegPath::Hardware, .. }) = &mut self.batch else { return Ok(None) };
+        let Ok(inspected) = inspector.inspect(file.bytes) else { return Ok(None) };
+        let Some(plane) = file.planes.first().filter(|_| has_planes(&inspected, file)) else { return Ok(None) };
+        self.stream.device().bind()?;
+        let bytes = plane.pitch_bytes as usize * plane.rows as usize;
+        let (busy, copy) = (DeviceMemory::new(&self.stream, DELAY_BYTES)?, DeviceMemory::new(&self.stream, bytes)?);
+        arena.fill(plane, POISON)?;
+        self.stream.synchronize()?;
+        for _ in 0..DELAYS {
+            busy.fill(0)?;
+        }
+        copy.copy_from_address(plane.address)?;
+        // SAFETY: as in `in_batch`, but for what was enqueued before, which only reads the plane: that is the question.
+        let decoded = unsafe { decoder.decode(&[inspected], &[planes(file)], self.stream.raw()) };
+        let mut samples = vec![0; bytes];
+        copy.read(&mut samples)?;
+        decoded.map_err(failed)?;
+        Ok(Some(samples.iter().all(|&sample| sample == POISON)))
+    }
+}

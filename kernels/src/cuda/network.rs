@@ -1,0 +1,172 @@
+//! A schedule with memory, constants and compiled kernels: one graph to launch.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::device::Device;
+use super::graph::Graph;
+use super::lower::{Launch, Packed, Packing};
+use super::memory::DeviceMemory;
+use super::module::{Function, Shape, Value};
+use super::schedule::{Place, Placed, PlacedLaunch, Schedule};
+use super::stream::Stream;
+use super::tensor_map;
+use crate::error::KernelError;
+use crate::jit::{Jit, KernelSpec};
+use crate::plan::Constant;
+
+/// Compiled kernels, each loaded once.
+#[derive(Default)]
+pub(super) struct Functions(HashMap<KernelSpec, (Function, u32)>);
+
+impl Functions {
+    /// Compiles and loads what is missing, all at once.
+    pub(super) fn prepare<'a>(
+        &mut self,
+        device: &Device,
+        jit: &Jit,
+        launches: impl IntoIterator<Item = &'a Launch>,
+    ) -> Result<(), KernelError> {
+        let mut missing: BTreeMap<KernelSpec, u32> = BTreeMap::new();
+        for launch in launches {
+            let known = self.0.get(&launch.kernel).is_some_and(|(_, shared)| *shared >= launch.shared_bytes);
+            if !known {
+                let shared = missing.entry(launch.kernel.clone()).or_default();
+                *shared = launch.shared_bytes.max(*shared);
+            }
+        }
+        let specs: Vec<_> = missing.keys().cloned().collect();
+        let cubins = jit.compile(&specs)?;
+        for ((spec, shared), cubin) in missing.into_iter().zip(cubins) {
+            let function = Function::load(device, &cubin, spec.entry, shared)?;
+            self.0.insert(spec, (function, shared));
+        }
+        Ok(())
+    }
+
+    pub(super) fn get(&self, spec: &KernelSpec) -> Result<&Function, KernelError> {
+        let found = self.0.get(spec).map(|(function, _)| function);
+        found.ok_or_else(|| KernelError::gpu(format!("kernel {} was not compiled", spec.entry)))
+    }
+}
+
+/// Constants on the device, each uploaded once for all batch sizes.
+#[derive(Default)]
+pub(super) struct Constants(HashMap<(*const Constant, Packing), (Arc<Constant>, DeviceMemory)>);
+
+// SAFETY: the pointers are only compared; what they point to is kept alive, and shared, beside them.
+unsafe impl Send for Constants {}
+
+impl Constants {
+    fn address(&mut self, stream: &Stream, packed: &Packed) -> Result<u64, KernelError> {
+        let key = (Arc::as_ptr(&packed.constant), packed.packing);
+        if let Some((_, memory)) = self.0.get(&key) {
+            return Ok(memory.address());
+        }
+        let memory = DeviceMemory::from_slice(stream, &packed.packing.pack(&packed.constant))?;
+        let address = memory.address();
+        self.0.insert(key, (Arc::clone(&packed.constant), memory));
+        Ok(address)
+    }
+}
+
+/// A network for one batch size, ready to run.
+pub struct Network {
+    graph: Graph,
+    memory: Arc<DeviceMemory>,
+    batch: usize,
+    inputs: Vec<Placed>,
+    outputs: Vec<Placed>,
+}
+
+impl Network {
+    /// Gives a schedule addresses and records its launches. The network's memory is `shared` where that is large enough.
+    pub(super) fn new(
+        schedule: Schedule,
+        stream: &Stream,
+        functions: &Functions,
+        constants: &mut Constants,
+        shared: Option<&Arc<DeviceMemory>>,
+    ) -> Result<Self, KernelError> {
+        let memory = match shared {
+            Some(memory) if memory.len_bytes() >= schedule.memory_bytes => Arc::clone(memory),
+            _ => Arc::new(DeviceMemory::new(stream, schedule.memory_bytes)?),
+        };
+        let addresses = schedule.constants.iter().map(|packed| constants.address(stream, packed));
+        let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+        let bind = Bind { memory: memory.address(), constants: &addresses, driver: stream.device().facts().driver };
+        let mut ready = Vec::with_capacity(schedule.launches.len());
+        for PlacedLaunch { launch, args, .. } in &schedule.launches {
+            let values = args.iter().map(|place| bind.value(place)).collect::<Result<Vec<_>, _>>()?;
+            let shape = Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
+            ready.push((functions.get(&launch.kernel)?, shape, values, launch.overlaps));
+        }
+        let graph = Graph::record(stream, || {
+            for (i, (function, shape, values, overlaps)) in ready.iter().enumerate() {
+                // The first follows work of other kinds, which says nothing about its end before it ends.
+                let overlaps = *overlaps && i > 0;
+                // SAFETY: the lowering wrote the arguments for this kernel, over memory that the schedule laid out and
+                // that this network and the engine's constants own as long as the graph lives.
+                unsafe { function.launch(stream, *shape, values, overlaps) }?;
+            }
+            Ok(())
+        })?;
+        let Schedule { batch, inputs, outputs, .. } = schedule;
+        Ok(Self { graph, memory, batch, inputs, outputs })
+    }
+
+    /// Images that a run takes.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Memory that networks of other batch sizes may use as well, one at a time.
+    pub(super) fn memory(&self) -> &Arc<DeviceMemory> {
+        &self.memory
+    }
+
+    /// Input `n`: its address and what has to lie there before a run.
+    pub fn input(&self, n: usize) -> Option<(u64, &Placed)> {
+        self.inputs.get(n).map(|placed| (self.memory.address() + placed.at_bytes as u64, placed))
+    }
+
+    /// Output `n`: its address and what lies there after a run, until the next of any batch size.
+    pub fn output(&self, n: usize) -> Option<(u64, &Placed)> {
+        self.outputs.get(n).map(|placed| (self.memory.address() + placed.at_bytes as u64, placed))
+    }
+
+    /// Enqueues a run.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn enqueue(&mut self, stream: &Stream) -> Result<(), KernelError> {
+        self.graph.launch(stream)
+    }
+}
+
+/// Turns places into arguments.
+struct Bind<'a> {
+    memory: u64,
+    constants: &'a [u64],
+    driver: (u32, u32),
+}
+
+impl Bind<'_> {
+    fn value(&self, place: &Place) -> Result<Value, KernelError> {
+        Ok(match place {
+            Place::I32(x) => Value::I32(*x),
+            Place::F32(x) => Value::F32(*x),
+            Place::Map(map, base) => Value::Map(tensor_map::encode(map, self.address(base)?, self.driver)?),
+            Place::Memory(_) | Place::Constant(_) | Place::Null => Value::Address(self.address(place)?),
+        })
+    }
+
+    fn address(&self, place: &Place) -> Result<u64, KernelError> {
+        match place {
+            Place::Memory(at) => Ok(self.memory + *at as u64),
+            Place::Constant(n) => Ok(self.constants[*n]),
+            Place::Null => Ok(0),
+            Place::I32(_) | Place::F32(_) | Place::Map(..) => Err(KernelError::gpu("a number is no address")),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Memory for the planes of a batch of pictures, used again for the next batch.
+
+use super::memory::{DeviceMemory, fill_address};
+use super::stream::{Event, Stream};
+use crate::error::KernelError;
+
+/// Planes and their rows start at multiples of this: what the widest access of a kernel asks for.
+const ALIGNMENT: usize = 256;
+/// Memory is taken in multiples of this.
+const GRANULE_BYTES: usize = 2 << 20;
+/// Memory below this is kept however little of it is used.
+const KEEP_BYTES: usize = 256 << 20;
+
+/// A plane in memory of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plane {
+    /// First byte.
+    pub address: u64,
+    /// Bytes from row to row.
+    pub pitch_bytes: u32,
+    /// Rows that there is room for.
+    pub rows: u32,
+}
+
+/// Bytes that a plane takes in a [`PlaneArena`].
+pub fn plane_bytes(row_bytes: usize, rows: usize) -> usize {
+    row_bytes.next_multiple_of(ALIGNMENT).saturating_mul(rows)
+}
+
+/// Memory for one batch at a time. It grows with some head room and is kept, so that sizes that vary from batch to batch
+/// do not cost an allocation each.
+///
+/// Whoever reads the planes on another stream says so by [`PlaneArena::read_by`]: the host waits for that before the
+/// memory is used again, because the JPEG engines write without waiting for any stream.
+#[derive(Debug)]
+pub struct PlaneArena {
+    stream: Stream,
+    /// The batch's memory; beyond the first what was not foreseen.
+    blocks: Vec<DeviceMemory>,
+    /// Bytes used of the last block.
+    used_bytes: usize,
+    read: Event,
+}
+
+impl PlaneArena {
+    /// Memory in the order of `stream`; none is taken yet.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn new(stream: &Stream) -> Result<Self, KernelError> {
+        Ok(Self { stream: stream.clone(), blocks: Vec::new(), used_bytes: 0, read: Event::new(stream.device())? })
+    }
+
+    /// Starts a batch whose planes take `bytes` together ([`plane_bytes`]). Waits until the planes of the batch before
+    /// have been read; they are gone.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], with nothing held any more, or where the driver fails.
+    pub fn begin(&mut self, bytes: usize) -> Result<(), KernelError> {
+        self.read.synchronize()?;
+        self.used_bytes = 0;
+        let held = self.blocks.first().map_or(0, DeviceMemory::len_bytes);
+        let oversized = held > KEEP_BYTES && held / 8 > bytes;
+        self.blocks.truncate(usize::from(held >= bytes && !oversized));
+        if self.blocks.is_empty() && bytes > 0 {
+            let roomy = (bytes + bytes / 4).next_multiple_of(GRANULE_BYTES);
+            let memory = match DeviceMemory::new(&self.stream, roomy) {
+                Err(KernelError::OutOfMemory { .. }) => DeviceMemory::new(&self.stream, bytes),
+                taken => taken,
+            }?;
+            self.blocks.push(memory);
+        }
+        Ok(())
+    }
+
+    /// Room for a plane. What [`PlaneArena::begin`] was not told of takes memory of its own.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], with the planes so far kept, or where the driver fails.
+    pub fn plane(&mut self, row_bytes: usize, rows: usize) -> Result<Plane, KernelError> {
+        let bytes = plane_bytes(row_bytes, rows);
+        let left = self.blocks.last().map_or(0, |block| block.len_bytes() - self.used_bytes);
+        if left < bytes {
+            self.blocks.push(DeviceMemory::new(&self.stream, bytes)?);
+            self.used_bytes = 0;
+        }
+        let start = self.blocks.last().map_or(0, DeviceMemory::address);
+        let address = start + self.used_bytes as u64;
+        self.used_bytes += bytes;
+        let pitch_bytes = row_bytes.next_multiple_of(ALIGNMENT);
+        let too_large = |_| KernelError::invalid("planes", format!("{rows} rows of {row_bytes} bytes"));
+        let (pitch_bytes, rows) =
+            (u32::try_from(pitch_bytes).map_err(too_large)?, u32::try_from(rows).map_err(too_large)?);
+        Ok(Plane { address, pitch_bytes, rows })
+    }
+
+    /// Notes that what is enqueued on `stream` so far reads the planes.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn read_by(&self, stream: &Stream) -> Result<(), KernelError> {
+        self.read.record(stream)
+    }
+
+    /// Gives the memory back, once the planes have been read.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn release(&mut self) -> Result<(), KernelError> {
+        self.read.synchronize()?;
+        self.blocks.clear();
+        self.used_bytes = 0;
+        Ok(())
+    }
+
+    /// Enqueues the filling of a plane, in the order of the arena's stream.
+    pub(super) fn fill(&self, plane: &Plane, byte: u8) -> Result<(), KernelError> {
+        if !self.holds(plane) {
+            return Err(KernelError::invalid("fill", "a plane outside the arena"));
+        }
+        fill_address(&self.stream, plane.address, plane.pitch_bytes as usize * plane.rows as usize, byte)
+    }
+
+    /// True where the plane lies in memory of this batch.
+    pub(super) fn holds(&self, plane: &Plane) -> bool {
+        let end = plane.address + u64::from(plane.pitch_bytes) * u64::from(plane.rows);
+        let is_in = |block: &DeviceMemory| {
+            plane.address >= block.address() && end <= block.address() + block.len_bytes() as u64
+        };
+        self.blocks.iter().any(is_in)
+    }
+}
+
+impl Drop for PlaneArena {
+    fn drop(&mut self) {
+        // The memory goes back in the order of its own stream, which knows nothing of the readers.
+        let _ = self.read.synchronize();
+    }
+}

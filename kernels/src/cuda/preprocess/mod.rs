@@ -1,0 +1,189 @@
+//! Preprocessing on the GPU: one launch for pictures of any sizes and formats, from planes to the network's input.
+//!
+//! The bits are those of [`crate::cpu::preprocess`] after [`crate::cpu::planes`]. What to do is planned here, as data:
+//! weights of an axis are made once and stay on the device; a launch takes a table of pictures and of work.
+
+mod plan;
+mod table;
+mod upload;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::module::{Function, Shape, Value};
+use super::stream::Stream;
+use crate::error::KernelError;
+use crate::jit::{Jit, KernelSpec};
+use crate::picture::PictureDesc;
+use crate::preprocess::place::check;
+use crate::preprocess::{PreprocessDesc, Transform};
+use crate::tensor::{DType, Layout};
+use plan::{Batch, Cut, MAX_SHARED_BYTES, PicturePlan, check_output, settings};
+use upload::{Slot, Tables};
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Launches that may be under way before the next one waits for the first.
+const SLOTS: usize = 4;
+/// Geometries whose plan is remembered.
+const KNOWN_PLANS: usize = 4096;
+
+/// How values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputFormat {
+    /// f32, f16 or bf16.
+    pub dtype: DType,
+    /// Axis order; that of the description does not matter here.
+    pub layout: Layout,
+    /// Elements from one pixel to the next in N, H, W, C: 3 or more, the others are zero. 3 in N, C, H, W.
+    pub pitch: usize,
+}
+
+impl OutputFormat {
+    /// Bytes of an image of `desc`.
+    pub fn image_bytes(&self, desc: &PreprocessDesc) -> usize {
+        let element = if self.dtype == DType::F32 { 4 } else { 2 };
+        desc.width_px * desc.height_px * self.pitch * element
+    }
+
+    /// The kernel that writes it.
+    pub fn kernel(&self) -> KernelSpec {
+        let kind = match self.dtype {
+            DType::F16 => "1",
+            DType::Bf16 => "2",
+            _ => "0",
+        };
+        let planes = if self.layout == Layout::Nchw { "1" } else { "0" };
+        let defines = [("PITCH", self.pitch.to_string()), ("PLANES", planes.into()), ("TYPE", kind.into())];
+        KernelSpec::new("preprocess.cu", "preprocess", defines)
+    }
+}
+
+/// Where a plane lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DevicePlane {
+    /// Of its first sample. A multiple of 4, as well as the pitch, is faster.
+    pub address: u64,
+    /// Bytes from row to row.
+    pub pitch_bytes: u32,
+}
+
+/// A decoded picture in the GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DevicePicture {
+    /// What it is.
+    pub desc: PictureDesc,
+    /// Its planes; those that the format has not do not matter.
+    pub planes: [DevicePlane; 3],
+}
+
+/// Preprocesses pictures on one stream.
+pub struct GpuPreprocess {
+    stream: Stream,
+    function: Function,
+    desc: PreprocessDesc,
+    max_batch: usize,
+    settings: Vec<u8>,
+    plans: HashMap<PictureDesc, Arc<(PicturePlan, Cut)>>,
+    tables: Tables,
+    slots: Vec<Slot>,
+    next: usize,
+}
+
+impl GpuPreprocess {
+    /// Compiles the kernel and takes memory. Batches hold up to `max_batch` pictures.
+    ///
+    /// # Errors
+    /// Where the description or the output's format is not possible, or the GPU fails.
+    pub fn new(
+        stream: &Stream,
+        jit: &Jit,
+        desc: PreprocessDesc,
+        output: OutputFormat,
+        max_batch: usize,
+    ) -> Result<Self, KernelError> {
+        check(&desc)?;
+        check_output(&output)?;
+        let settings = settings(&desc)?;
+        let kernel = output.kernel();
+        let cubins = jit.compile(std::slice::from_ref(&kernel))?;
+        let cubin = cubins.first().ok_or_else(|| KernelError::gpu("no kernel was compiled"))?;
+        let function = Function::load(stream.device(), cubin, kernel.entry, MAX_SHARED_BYTES as u32)?;
+        let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
+        let tables = Tables::new(stream)?;
+        let (stream, plans) = (stream.clone(), HashMap::new());
+        Ok(Self { stream, function, desc, max_batch, settings, plans, tables, slots, next: 0 })
+    }
+
+    /// Enqueues the preprocessing of `pictures`, image `i` to `output_address + i * image_bytes`; gives the transforms.
+    /// The planes must stay as they are, and the output is not to be touched, until the stream has done it. Waits only
+    /// where four earlier calls are still under way.
+    ///
+    /// # Errors
+    /// Where there are too many pictures, one is empty or too large, the output's address is no multiple of 16, or the
+    /// GPU fails.
+    pub fn enqueue(&mut self, pictures: &[DevicePicture], output_address: u64) -> Result<Vec<Transform>, KernelError> {
+        if pictures.len() > self.max_batch || !output_address.is_multiple_of(16) {
+            let why = format!("{} pictures of {} to address {output_address:#x}", pictures.len(), self.max_batch);
+            return Err(KernelError::invalid("preprocess", why));
+        }
+        if pictures.is_empty() {
+            return Ok(Vec::new());
+        }
+        let plans = pictures.iter().map(|picture| self.plan(&picture.desc)).collect::<Result<Vec<_>, _>>()?;
+        let places = self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes))?;
+        let batch = Batch::new(&self.desc, &self.settings, &plans, |i| {
+            let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
+            (planes, [places[2 * i], places[2 * i + 1]])
+        });
+        self.launch(&batch, output_address)?;
+        Ok(plans.iter().map(|plan| plan.0.placed.transform).collect())
+    }
+
+    fn launch(&mut self, batch: &Batch, output_address: u64) -> Result<(), KernelError> {
+        let slot = &mut self.slots[self.next];
+        self.next = (self.next + 1) % SLOTS;
+        let words = &batch.words.0;
+        slot.reserve(&self.stream, words.len(), self.tables.pending_bytes())?;
+        let table = slot.upload(&self.stream, words)?;
+        self.tables.upload(slot, words.len())?;
+        let at = |offset: usize| Value::Address(table + offset as u64);
+        let args = [at(0), at(batch.pictures_at), at(batch.items_at), Value::Address(output_address)];
+        let shape = Shape { grid: [batch.items as u32, 1, 1], block: THREADS, shared_bytes: batch.shared_bytes as u32 };
+        // SAFETY: the arguments are those of `preprocess`; tables and weights are this object's and are written before
+        // on the same stream; planes and output are the caller's, who keeps them.
+        let launched = unsafe { self.function.launch(&self.stream, shape, &args, false) };
+        // Also where the launch failed: the uploads are under way.
+        slot.release(&self.stream).and(launched)
+    }
+
+    /// Whether a picture can be preprocessed.
+    ///
+    /// # Errors
+    /// [`KernelError::Invalid`] where it is empty or too large.
+    pub fn check(&mut self, picture: &PictureDesc) -> Result<(), KernelError> {
+        self.plan(picture).map(|_| ())
+    }
+
+    fn plan(&mut self, picture: &PictureDesc) -> Result<Arc<(PicturePlan, Cut)>, KernelError> {
+        if let Some(plan) = self.plans.get(picture) {
+            return Ok(Arc::clone(plan));
+        }
+        let plan = PicturePlan::new(&self.desc, picture)?;
+        let [across, down] = [self.tables.get(&plan.axes[0])?, self.tables.get(&plan.axes[1])?];
+        let cut = Cut::new(&across, &down);
+        let plan = Arc::new((plan, cut));
+        if self.plans.len() >= KNOWN_PLANS {
+            self.plans.clear();
+        }
+        self.plans.insert(*picture, Arc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+impl Drop for GpuPreprocess {
+    fn drop(&mut self) {
+        // What is under way uses the kernel and page-locked memory, which the driver may take away at once.
+        let _ = self.stream.synchronize();
+    }
+}
