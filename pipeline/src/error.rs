@@ -106,6 +106,9 @@ pub enum JobError {
     /// The engine refused a plan or failed in a run.
     #[error(transparent)]
     Kernel(#[from] ocellus_kernels::KernelError),
+    /// The GPU's kernels could not be compiled.
+    #[error(transparent)]
+    Jit(#[from] ocellus_kernels::jit::JitError),
     /// Reading or writing failed.
     #[error("{what}: {source}")]
     Io {

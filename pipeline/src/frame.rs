@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use budget::{Budget, Share};
+use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::Transform;
 
 use crate::error::ItemError;
@@ -61,6 +62,10 @@ pub enum Decoder {
     Image,
     /// libjpeg (mozjpeg), feature `libjpeg`.
     Libjpeg,
+    /// nvJPEG on the GPU's JPEG engines.
+    NvjpegHw,
+    /// nvJPEG, the CPU reading the codes and the GPU doing the rest.
+    NvjpegHybrid,
 }
 
 impl std::fmt::Display for Decoder {
@@ -85,6 +90,24 @@ pub struct Picture {
     pub partial: bool,
     /// Its share of the memory for large pictures, held as long as the picture.
     pub share: Option<Share>,
+}
+
+/// A file on its way to the GPU. decode -> gpu.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A JPEG file for the GPU to decode.
+    Jpeg {
+        /// The file.
+        bytes: Vec<u8>,
+        /// The planes that it becomes.
+        desc: PictureDesc,
+        /// Who tries first: [`Decoder::NvjpegHw`] or [`Decoder::NvjpegHybrid`].
+        decoder: Decoder,
+    },
+    /// A picture that the CPU has decoded.
+    Rgb(Picture),
+    /// What is too large to wait in memory: the CPU decodes it when its turn comes. `None` is not even read yet.
+    Later(Option<Encoded>),
 }
 
 /// Facts about a picture that its result row repeats.
@@ -127,6 +150,26 @@ pub struct Outputs {
     pub items: Vec<Item<PictureInfo>>,
     /// One vector for each output of the network, the good items' values one after another.
     pub data: Vec<Vec<f32>>,
+}
+
+/// The best classes of a batch's images, found by the GPU. gpu -> postprocess.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    /// In the order of arrival. The payload of the n-th good item belongs to the n-th of `ranked`.
+    pub items: Vec<Item<PictureInfo>>,
+    /// One for each good item.
+    pub ranked: Vec<Ranked>,
+}
+
+/// What the GPU says about an image's scores.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ranked {
+    /// Values of the network's output with their probabilities, the highest first, ties by lower index.
+    Best(Vec<(u32, f32)>),
+    /// Values that are not finite make it worthless.
+    NotFinite,
+    /// This value should be a probability and is none.
+    NoProbability(f32),
 }
 
 /// A class and its score.

@@ -8,10 +8,12 @@
 //! Stage modules do not import one another; they share the types of [`frame`] and the trait of [`stage`]. [`runner`]
 //! knows only [`stage::Stage`]. [`cli`] puts stages together.
 
+pub mod bench;
 pub mod cli;
 pub mod decode;
 pub mod error;
 pub mod frame;
+pub mod gpu;
 pub mod infer;
 pub mod model;
 pub mod postprocess;

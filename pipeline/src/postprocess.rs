@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Item, Outputs, PictureInfo, Results, Scored};
+use crate::frame::{Item, Outputs, PictureInfo, Ranked, Ranking, Results, Scored};
 use crate::stage::Stage;
 
 /// What a classifier's output means.
@@ -31,6 +31,24 @@ pub struct ClassifyDesc {
     pub threshold: f32,
 }
 
+impl ClassifyDesc {
+    /// A class as a row names it.
+    fn scored(&self, class: usize, score: f32) -> Scored {
+        let label = self.labels.get(class).cloned().unwrap_or_else(|| class.to_string().into());
+        Scored { class: class as u32, label, score }
+    }
+}
+
+fn not_finite() -> ItemError {
+    let message = "the network gave values that are not finite numbers; the model may be damaged";
+    ItemError::new(StageName::Postprocess, ErrorKind::Internal, message)
+}
+
+fn no_probability(value: f32) -> ItemError {
+    let message = format!("the network gave {value}, which is no probability; write decoder = \"softmax\" in the card");
+    ItemError::new(StageName::Postprocess, ErrorKind::Unsupported, message)
+}
+
 /// The stage: classifies the images of a batch by the network's first output, `[images, classes]`.
 #[derive(Clone, Debug)]
 pub struct Classify {
@@ -51,10 +69,7 @@ impl Classify {
             Scores::Probabilities if values.iter().all(|v| v.is_finite()) => Some(probabilities(values)?),
             Scores::Probabilities => None,
         };
-        let probabilities = probabilities.ok_or_else(|| {
-            let message = "the network gave values that are not finite numbers; the model may be damaged";
-            ItemError::new(StageName::Postprocess, ErrorKind::Internal, message)
-        })?;
+        let probabilities = probabilities.ok_or_else(not_finite)?;
         let classes = &probabilities[usize::from(desc.background).min(probabilities.len())..];
         let mut order: Vec<usize> = (0..classes.len()).collect();
         let best_first = |a: &usize, b: &usize| classes[*b].total_cmp(&classes[*a]).then(a.cmp(b));
@@ -64,12 +79,7 @@ impl Classify {
         }
         order.sort_unstable_by(best_first);
         let above = order.into_iter().take_while(|class| classes[*class] >= desc.threshold);
-        let scored = above.map(|class| Scored {
-            class: class as u32,
-            label: desc.labels.get(class).cloned().unwrap_or_else(|| class.to_string().into()),
-            score: classes[class],
-        });
-        Ok(scored.collect())
+        Ok(above.map(|class| desc.scored(class, classes[class])).collect())
     }
 }
 
@@ -77,9 +87,7 @@ impl Classify {
 fn probabilities(values: &[f32]) -> Result<Vec<f32>, ItemError> {
     const ROUNDING: f32 = 1e-3;
     if let Some(value) = values.iter().find(|v| !(-ROUNDING..=1.0 + ROUNDING).contains(*v)) {
-        let message =
-            format!("the network gave {value}, which is no probability; write decoder = \"softmax\" in the card");
-        return Err(ItemError::new(StageName::Postprocess, ErrorKind::Unsupported, message));
+        return Err(no_probability(*value));
     }
     Ok(values.iter().map(|v| v.clamp(0.0, 1.0)).collect())
 }
@@ -106,6 +114,52 @@ impl Stage for Classify {
         for item in outputs.items {
             emit(item.and_then(|info: PictureInfo| {
                 let top = self.top(rows.next().unwrap_or_default())?;
+                Ok(Results { info, top })
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// The stage: makes rows of what the GPU has ranked, as [`Classify`] does of the network's outputs.
+#[derive(Clone, Debug)]
+pub struct ClassifyRanked {
+    desc: ClassifyDesc,
+}
+
+impl ClassifyRanked {
+    /// A stage that follows the description.
+    pub fn new(desc: ClassifyDesc) -> Self {
+        Self { desc }
+    }
+
+    /// Values that have to be ranked for as many classes as are reported.
+    pub fn ranks(desc: &ClassifyDesc) -> usize {
+        desc.top + usize::from(desc.background)
+    }
+
+    fn top(&self, ranked: Ranked) -> Result<Vec<Scored>, ItemError> {
+        let best = match ranked {
+            Ranked::Best(best) => best,
+            Ranked::NotFinite => return Err(not_finite()),
+            Ranked::NoProbability(value) => return Err(no_probability(value)),
+        };
+        let first = u32::from(self.desc.background);
+        let classes = best.into_iter().filter_map(|(value, score)| Some((value.checked_sub(first)?, score)));
+        let above = classes.take(self.desc.top).take_while(|(_, score)| *score >= self.desc.threshold);
+        Ok(above.map(|(class, score)| self.desc.scored(class as usize, score)).collect())
+    }
+}
+
+impl Stage for ClassifyRanked {
+    type In = Ranking;
+    type Out = Item<Results>;
+
+    fn process(&mut self, ranking: Ranking, emit: &mut dyn FnMut(Item<Results>)) -> Result<(), JobError> {
+        let mut ranked = ranking.ranked.into_iter();
+        for item in ranking.items {
+            emit(item.and_then(|info| {
+                let top = self.top(ranked.next().unwrap_or(Ranked::NotFinite))?;
                 Ok(Results { info, top })
             }));
         }
@@ -184,6 +238,27 @@ mod tests {
         let only_failed = Outputs { items: vec![item(0, Err(broken))], data: vec![vec![]] };
         classify.process(only_failed, &mut |row| rows.push(row)).unwrap();
         assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn what_the_gpu_ranked_becomes_the_same_rows() {
+        let values = [0.1, 0.3, 0.1, 0.3, 0.2];
+        let ranked = Ranked::Best(vec![(1, 0.3), (3, 0.3), (4, 0.2), (0, 0.1), (2, 0.1)]);
+        for background in [false, true] {
+            for top in 1..5 {
+                for threshold in [0.0, 0.2, 0.25, 0.5] {
+                    let cpu = stage(Scores::Probabilities, background, top, threshold);
+                    let gpu = ClassifyRanked::new(cpu.desc.clone());
+                    let Ranked::Best(best) = &ranked else { unreachable!() };
+                    let best = best[..ClassifyRanked::ranks(&cpu.desc).min(best.len())].to_vec();
+                    assert_eq!(gpu.top(Ranked::Best(best)), cpu.top(&values), "{background} {top} {threshold}");
+                }
+            }
+        }
+        let gpu = ClassifyRanked::new(stage(Scores::Probabilities, false, 1, 0.0).desc);
+        let cpu = stage(Scores::Probabilities, false, 1, 0.0);
+        assert_eq!(gpu.top(Ranked::NotFinite), cpu.top(&[f32::NAN, 0.0]));
+        assert_eq!(gpu.top(Ranked::NoProbability(34.9)), cpu.top(&[0.5, 34.9]));
     }
 
     proptest! {

@@ -6,7 +6,11 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use ocellus_kernels::jit::{Arch, worker};
 
+use ocellus_kernels::cuda::lower::Precision;
+
+use super::device::Device;
 use crate::decode::DecodeOptions;
 use crate::sink::{Existing, Format};
 
@@ -24,6 +28,15 @@ pub(super) enum Command {
     Classify(Box<ClassifyArgs>),
     /// Show a model's layers, shapes and costs
     Inspect(InspectArgs),
+    /// List, fill or empty the cache of compiled GPU kernels
+    Cache(CacheArgs),
+    /// Say what this machine's GPU can do for Ocellus, and try it
+    Doctor(DoctorArgs),
+    /// Measure this machine's GPU
+    Bench(super::bench::BenchArgs),
+    /// Compile GPU kernels for the process that started this one
+    #[command(name = worker::COMMAND, hide = true)]
+    JitWorker,
 }
 
 const CLASSIFY_HELP: &str = "\
@@ -49,11 +62,16 @@ pub(super) struct ClassifyArgs {
     #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
     pub(super) model: String,
 
-    /// Where the network runs: auto, cpu
+    /// Where the network runs: cpu, cuda, cuda:N, or auto, which is a GPU where there is one that can
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(super) device: Device,
 
-    /// Images in one run of the network; about five such batches are in memory [default: 8, or the number of threads where that is more]
+    /// Arithmetic: fp32, tf32, fp16, bf16, or auto, which is fp16 on a GPU and fp32 on the CPU
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_precision_or_auto)]
+    pub(super) precision: AutoPrecision,
+
+    /// Images in one run of the network; about five such batches are in memory [default: 64 on a GPU; on the CPU 8, or the
+    /// number of threads where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) batch: Option<u32>,
 
@@ -90,7 +108,8 @@ pub(super) struct ClassifyArgs {
     #[arg(long)]
     pub(super) fail_fast: bool,
 
-    /// Truncated and damaged files are errors. Else what is there is decoded and the row says "partial"
+    /// Truncated and damaged files are errors. Else what is there is decoded and the row says "partial". A GPU's decoders do
+    /// not notice all damage that the CPU's does: add --device cpu where that matters
     #[arg(long)]
     strict: bool,
 
@@ -138,6 +157,47 @@ impl ClassifyArgs {
     }
 }
 
+/// A name of arithmetic.
+pub(super) fn parse_precision(name: &str) -> Result<Precision, String> {
+    match name {
+        "fp32" => Ok(Precision::Fp32),
+        "tf32" => Ok(Precision::Tf32),
+        "fp16" => Ok(Precision::Fp16),
+        "bf16" => Ok(Precision::Bf16),
+        _ => Err("fp32, tf32, fp16 or bf16".into()),
+    }
+}
+
+/// Arithmetic, or what fits the device. A type of its own: an `Option` would make the argument optional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AutoPrecision(pub(super) Option<Precision>);
+
+fn parse_precision_or_auto(name: &str) -> Result<AutoPrecision, String> {
+    if name == "auto" {
+        return Ok(AutoPrecision(None));
+    }
+    let precision = parse_precision(name).map_err(|names| format!("auto, {names}"))?;
+    Ok(AutoPrecision(Some(precision)))
+}
+
+const DOCTOR_HELP: &str = "\
+Prints the libraries that were found and where, the GPUs, and what came of trying them: compiling and running a kernel,
+decoding on the JPEG engines and by CPU and GPU together.
+
+Examples:
+  ocellus doctor            the first GPU
+  ocellus doctor --gpu 1    the second
+
+Exit codes: 0 the GPU path works; 1 it does not, and the last line says what to do.";
+
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_HELP)]
+pub(super) struct DoctorArgs {
+    /// Number of the GPU that is tried
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) gpu: usize,
+}
+
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// Model: a card (.toml), a network (.onnx), or the name of a card
@@ -153,25 +213,42 @@ pub(super) struct InspectArgs {
     pub(super) json: bool,
 }
 
-/// Where the network runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Device {
-    /// The CPU, the only device of this version.
-    Cpu,
+const CACHE_HELP: &str = "\
+GPU kernels are compiled when they are first needed and kept in $OCELLUS_CACHE_DIR, else in $XDG_CACHE_HOME/ocellus, else in
+~/.cache/ocellus. They depend on the GPU's architecture, not on the GPU, so that an image for many machines can carry them.
+
+Examples:
+  ocellus cache list                                        what is there
+  ocellus cache warm --arch sm_90a                          for the default model on an H100 or H200
+  ocellus cache warm --model net.onnx --arch sm_80,sm_89    for a network of your own on A100 and L4
+  ocellus cache clear                                       everything goes";
+
+#[derive(Debug, Args)]
+#[command(after_help = CACHE_HELP)]
+pub(super) struct CacheArgs {
+    #[command(subcommand)]
+    pub(super) command: CacheCommand,
 }
 
-impl FromStr for Device {
-    type Err = String;
+#[derive(Debug, Subcommand)]
+pub(super) enum CacheCommand {
+    /// Show the folder and what it holds, by architecture and source file
+    List,
+    /// Compile the kernels of a model, so that its first start is a fast one
+    Warm(WarmArgs),
+    /// Remove all compiled kernels; the next start compiles what it needs
+    Clear,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" | "cpu" => Ok(Self::Cpu),
-            _ if text == "cuda" || text.starts_with("cuda:") => {
-                Err("this version has no GPU path yet; use --device cpu".into())
-            }
-            _ => Err("no such device; use auto or cpu".into()),
-        }
-    }
+#[derive(Debug, Args)]
+pub(super) struct WarmArgs {
+    /// Model: a card (.toml), a network (.onnx), or the name of a card
+    #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
+    pub(super) model: String,
+
+    /// Architectures by compute capability, as in 9.0, or by name
+    #[arg(long, value_name = "ARCH", required = true, value_delimiter = ',')]
+    pub(super) arch: Vec<Arch>,
 }
 
 /// Red, green, blue.
@@ -213,11 +290,9 @@ mod tests {
         for bad in ["", "fff", "ff80000", "+f8000", "gg0000", "é1234"] {
             assert!(bad.parse::<Colour>().is_err(), "{bad}");
         }
-        assert_eq!(("auto".parse(), "cpu".parse()), (Ok(Device::Cpu), Ok(Device::Cpu)));
-        for gpu in ["cuda", "cuda:0", "cuda:0,cuda:1"] {
-            assert!(gpu.parse::<Device>().unwrap_err().contains("--device cpu"));
-        }
-        assert!("cudas".parse::<Device>().unwrap_err().contains("auto"));
+        assert_eq!(parse_precision_or_auto("auto"), Ok(AutoPrecision(None)));
+        assert_eq!(parse_precision_or_auto("bf16"), Ok(AutoPrecision(Some(Precision::Bf16))));
+        assert!(parse_precision_or_auto("int8").unwrap_err().contains("auto"));
         assert_eq!(parse_score("0.25"), Ok(0.25));
         for bad in ["-0.1", "1.1", "NaN", "inf", ""] {
             assert!(parse_score(bad).is_err(), "{bad}");

@@ -6,30 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-use ocellus_kernels::engine::Engine;
-
-use super::args::{ClassifyArgs, Device};
+use super::args::ClassifyArgs;
+use super::device::{Backend, Chosen, choose};
 use super::progress::Progress;
-use super::stats::{Stats, StatsFile, Tally, peak_memory_bytes};
+use super::stages::{Stages, classify_desc};
+use super::stats::{Stats, StatsFile, Tally, peak_memory_bytes, stage_lines};
 use super::{Exit, say, signals};
-use crate::decode::Decode;
-use crate::error::{JobError, StageName};
+use crate::bench::infer::name_of;
+use crate::error::JobError;
 use crate::frame::{Item, Results};
-use crate::infer::{Infer, cpu_engine};
-use crate::model::card;
+use crate::gpu::Precision;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
-use crate::postprocess::{Classify, ClassifyDesc, Scores};
-use crate::preprocess::{Batcher, Preprocess};
-use crate::runner::{PerItem, Pipeline, Then};
+use crate::postprocess::ClassifyDesc;
+use crate::runner::Pipeline;
 use crate::sink::{Earlier, Format, Row, Writer, is_stream};
-use crate::source::{Input, ReadAhead, ReadLarge, Skipped, Walk};
+use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
 
-/// Images in a batch where neither the user nor the number of threads asks for more.
-const DEFAULT_BATCH: usize = 8;
-/// Threads that read files: enough to hide a slow disk, few enough not to trouble a good one.
-const READERS: usize = 4;
 /// Columns of a table where the terminal does not say how wide it is.
 const DEFAULT_WIDTH: usize = 100;
 
@@ -39,10 +33,11 @@ struct Job {
     inputs: Vec<Input>,
     model: Model,
     threads: usize,
-    batch: usize,
     top: usize,
     skipped: Skipped,
     cancel: Cancel,
+    /// Batches that the GPU had no memory for at once.
+    split: Arc<AtomicU64>,
 }
 
 /// Labels the images that the arguments name.
@@ -50,7 +45,6 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     let started = Instant::now();
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
     let format = format_of(&args)?;
-    let Device::Cpu = args.device;
     let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
     let model = Model::open(&spec)?;
     // Created first: a job is not run for figures that cannot be written.
@@ -60,20 +54,28 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
         model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
-    let batch = args.batch.map_or(DEFAULT_BATCH.max(threads), |n| n as usize);
     let top = args.top.map_or(model.card.output.top, |n| n as usize);
-    let job = Job { args, inputs, model, threads, batch, top, skipped: Skipped::default(), cancel: Cancel::default() };
+    let (skipped, cancel, split) = (Skipped::default(), Cancel::default(), Arc::default());
+    let job = Job { args, inputs, model, threads, top, skipped, cancel, split };
     signals::watch(job.cancel.clone())?;
 
     // Before the output: it takes long and may fail.
-    let engine = cpu_engine(&job.model, job.threads)?;
+    let Chosen { backend, warnings, note } = choose(&job.args, &job.model, &job.classify_desc(), job.threads)?;
+    if !job.args.quiet {
+        for warning in &warnings {
+            say(format_args!("warning: {warning}"));
+        }
+        note.filter(|_| job.args.verbose).iter().for_each(say);
+    }
+    let (device, batch) = (backend.name(), backend.batch());
+    let precision = precision_of(&job.args, &backend);
     let progress = Progress::new(job.args.quiet);
     let (mut writer, earlier) = job.open_output(format, &progress)?;
     let (earlier_rows, earlier_failed) = (earlier.rows(), earlier.failed());
     progress.count(&job.inputs, earlier_rows, &job.cancel);
     let resumed = Arc::new(AtomicU64::new(0));
     let mut tally = Tally::default();
-    let pipeline = match job.pipeline(engine, earlier, Arc::clone(&resumed)) {
+    let pipeline = match job.pipeline(backend, earlier, Arc::clone(&resumed)) {
         Ok(pipeline) => pipeline,
         Err(error) => {
             progress.clear();
@@ -112,9 +114,10 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     let stats = Stats {
         version: env!("CARGO_PKG_VERSION"),
         model: job.model.name.clone(),
-        device: "cpu",
+        device,
+        precision,
         threads: job.threads,
-        batch: job.batch,
+        batch,
         interrupted: matches!(end, Err(JobError::Interrupted)),
         wall_s: started.elapsed().as_secs_f64(),
         images_per_s: images as f64 / outcome.report.wall_s.max(f64::MIN_POSITIVE),
@@ -143,6 +146,14 @@ fn format_of(args: &ClassifyArgs) -> Result<Format, JobError> {
     }
 }
 
+/// The network's arithmetic by name.
+fn precision_of(args: &ClassifyArgs, backend: &Backend) -> &'static str {
+    match backend {
+        Backend::Cpu { .. } => name_of(Precision::Fp32),
+        Backend::Gpu(_) => name_of(args.precision.0.unwrap_or(Precision::Fp16)),
+    }
+}
+
 impl Job {
     fn open_output(&self, format: Format, progress: &Progress) -> Result<(Writer, Earlier), JobError> {
         if let Some(file) = &self.args.output {
@@ -156,7 +167,7 @@ impl Job {
     /// All stages, at work.
     fn pipeline(
         &self,
-        engine: Box<dyn Engine>,
+        backend: Backend,
         mut earlier: Earlier,
         resumed: Arc<AtomicU64>,
     ) -> Result<Pipeline<Item<Results>>, JobError> {
@@ -167,38 +178,22 @@ impl Job {
             !done
         });
         let items = missing.enumerate().map(|(id, found)| found.into_item(id as u64));
-        let ahead = ReadAhead { max_bytes: self.args.max_bytes };
-        let read = ReadLarge::new(self.args.max_bytes);
-        let decode = Decode::new(self.args.decode_options());
-        let desc = self.model.preprocess();
-        let worker = || {
-            let (decode, desc) = (decode.clone(), desc.clone());
-            let decode = PerItem::new(StageName::Decode, move || Ok(decode.clone()))?;
-            let resize = PerItem::new(StageName::Preprocess, move || Ok(Preprocess::new(desc.clone())?))?;
-            // On one thread: neither large files nor pictures in full size wait in a queue.
-            Ok(Then(read.clone(), Then(decode, resize)))
+        let stages = Stages {
+            model: &self.model,
+            decode: self.args.decode_options(),
+            classify: self.classify_desc(),
+            threads: self.threads,
+            cancel: self.cancel.clone(),
+            split: Arc::clone(&self.split),
         };
-        let workers = (0..self.threads).map(|_| worker()).collect::<Result<Vec<_>, JobError>>()?;
-        Pipeline::new(items, self.cancel.clone())?
-            .pool("read", vec![ahead; READERS])?
-            .pool("decode+resize", workers)?
-            .stage("batch", Batcher::new(self.batch))?
-            .stage("infer", Infer::new(engine))?
-            .stage("postprocess", Classify::new(self.classify_desc()))
+        match backend {
+            Backend::Cpu { engine, batch } => stages.on_cpu(items, engine, batch),
+            Backend::Gpu(lane) => stages.on_gpu(items, *lane),
+        }
     }
 
     fn classify_desc(&self) -> ClassifyDesc {
-        let output = &self.model.card.output;
-        ClassifyDesc {
-            scores: match output.decoder {
-                card::Decoder::Softmax => Scores::Logits,
-                card::Decoder::Probabilities => Scores::Probabilities,
-            },
-            background: output.background,
-            labels: self.model.labels.clone(),
-            top: self.top,
-            threshold: self.args.threshold.unwrap_or(output.threshold),
-        }
+        classify_desc(&self.model, self.top, self.args.threshold)
     }
 
     fn nothing_found(&self) -> JobError {
@@ -223,8 +218,14 @@ impl Job {
         if empty > 0 && stats.tally.images > 0 {
             say(format_args!("warning: {empty} of the inputs held no images"));
         }
+        let split = self.split.load(Relaxed);
+        if split > 0 {
+            say(format_args!(
+                "warning: the GPU had no memory for {split} batches at once; a smaller --batch is faster"
+            ));
+        }
         if self.args.verbose {
-            stats.stages().lines().for_each(say);
+            stage_lines(&stats.pipeline).iter().for_each(say);
         }
         if stats.tally.images + stats.resumed > 0 {
             say(stats.summary());

@@ -1,10 +1,15 @@
 //! The command line: puts the stages together.
 
 mod args;
+mod bench;
+mod cache;
 mod classify;
+mod device;
+mod doctor;
 mod inspect;
 mod progress;
 mod signals;
+mod stages;
 mod stats;
 
 use std::fmt::Display;
@@ -40,6 +45,10 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         args::Command::Classify(args) => classify::run(*args),
         args::Command::Inspect(args) => inspect::run(&args),
+        args::Command::Cache(args) => cache::run(&args),
+        args::Command::Bench(args) => bench::run(&args),
+        args::Command::Doctor(args) => Ok(doctor::run(&args)),
+        args::Command::JitWorker => cache::work(),
     };
     let exit = result.unwrap_or_else(|error| match &error {
         // Whoever read the output has had enough.

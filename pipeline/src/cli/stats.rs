@@ -45,7 +45,9 @@ impl Tally {
 pub(super) struct Stats {
     pub(super) version: &'static str,
     pub(super) model: String,
-    pub(super) device: &'static str,
+    pub(super) device: String,
+    /// Arithmetic of the network.
+    pub(super) precision: &'static str,
     pub(super) threads: usize,
     pub(super) batch: usize,
     pub(super) interrupted: bool,
@@ -102,17 +104,17 @@ impl Stats {
         }
         line
     }
+}
 
-    /// A line for each stage.
-    pub(super) fn stages(&self) -> String {
-        let lines = self.pipeline.stages.iter().map(|s| {
-            format!(
-                "{:<14} {:>3} threads  {:>8} in {:>8} out  busy {:>5.1} %  starved {:>7.2} s  blocked {:>7.2} s  queue {} of {}",
-                s.stage, s.workers, s.taken, s.given, 100.0 * s.busy_share, s.starved_s, s.blocked_s, s.queue_max, s.queue_capacity
-            )
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    }
+/// A line for each stage.
+pub(super) fn stage_lines(report: &Report) -> Vec<String> {
+    let lines = report.stages.iter().map(|s| {
+        format!(
+            "{:<14} {:>3} threads  {:>8} in {:>8} out  busy {:>5.1} %  starved {:>7.2} s  blocked {:>7.2} s  queue {} of {}",
+            s.stage, s.workers, s.taken, s.given, 100.0 * s.busy_share, s.starved_s, s.blocked_s, s.queue_max, s.queue_capacity
+        )
+    });
+    lines.collect()
 }
 
 /// The file that `--stats` names.

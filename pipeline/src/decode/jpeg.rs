@@ -25,6 +25,9 @@ pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePicture
         return Err(error(ErrorKind::NotAnImage, "no JPEG file"));
     };
     let frame = check(&header, options)?;
+    // What libjpeg takes it decodes right.
+    #[cfg(not(feature = "libjpeg"))]
+    backend::check_layout(&header, frame)?;
     let cut = header.end == End::Missing;
     if options.strict && cut {
         return Err(truncated());
@@ -39,14 +42,18 @@ pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePicture
         };
         error(kind, format!("{what} ({}); get a fresh copy of the file", one_line(&message)))
     })?;
-    let damaged =
-        damaged || scans_damaged(&header, frame) || header.scans.iter().any(|scan| bits_missing(bytes, scan, frame));
+    let damaged = damaged || damage_shows(bytes, &header, frame);
     if options.strict && damaged {
         return Err(error(ErrorKind::Corrupt, "damaged JPEG data; get a fresh copy of the file or drop --strict"));
     }
     let orientation = header.exif.clone().and_then(|range| exif::orientation(&bytes[range]));
     let (rgb, width_px, height_px) = orient::apply(rgb, width, height, orientation.unwrap_or(Orientation::Upright));
     Ok(Picture { width_px, height_px, rgb, decoder: backend::DECODER, partial: cut || damaged, share })
+}
+
+/// Whether the file is damaged for all that can be seen without decoding it.
+pub(super) fn damage_shows(bytes: &[u8], header: &JpegHeader, frame: &Frame) -> bool {
+    scans_damaged(header, frame) || header.scans.iter().any(|scan| bits_missing(bytes, scan, frame))
 }
 
 /// Damage that shows in the markers: restart markers out of order; in a sequential picture a component without a scan;
@@ -93,8 +100,8 @@ fn truncated() -> ItemError {
     error(ErrorKind::Truncated, "the JPEG file ends too early; get a fresh copy of the file or drop --strict")
 }
 
-/// Refuses what cannot or must not be decoded, and gives the frame header of the rest.
-fn check<'a>(header: &'a JpegHeader, options: &DecodeOptions) -> Result<&'a Frame, ItemError> {
+/// Refuses what cannot or must not be decoded, whoever decodes, and gives the frame header of the rest.
+pub(super) fn check<'a>(header: &'a JpegHeader, options: &DecodeOptions) -> Result<&'a Frame, ItemError> {
     let cut = header.end == End::Missing;
     let Some(frame) = &header.frame else {
         return Err(if cut {
@@ -149,9 +156,6 @@ fn check<'a>(header: &'a JpegHeader, options: &DecodeOptions) -> Result<&'a Fram
             error(ErrorKind::Corrupt, "a JPEG file without picture data; get a fresh copy of the file")
         });
     }
-    // What libjpeg takes it decodes right.
-    #[cfg(not(feature = "libjpeg"))]
-    backend::check_layout(header, frame)?;
     Ok(frame)
 }
 

@@ -102,6 +102,9 @@ pub enum End {
 pub struct JpegHeader {
     /// The first frame header; `None` in a file without any.
     pub frame: Option<Frame>,
+    /// Number of frame headers. More than one are of a hierarchical file, or there to mislead: decoders differ in which
+    /// one they take.
+    pub frames: usize,
     /// MCUs between restart markers as of the first scan, 0 for none.
     pub restart_interval: u16,
     /// A JFIF segment is there: three components are Y, Cb, Cr.
@@ -116,15 +119,19 @@ pub struct JpegHeader {
     pub first_sos: Option<usize>,
     /// All scans.
     pub scans: Vec<Scan>,
+    /// Bytes or markers that have no place there lie between the segments: a decoder may take them for something else.
+    pub junk: bool,
     /// How the file ended.
     pub end: End,
+    /// Bytes up to the end of that marker, or all.
+    pub length_bytes: usize,
 }
 
-mod code {
+pub(super) mod code {
     //! Second bytes of the markers.
     pub(super) const SOF0: u8 = 0xC0;
     pub(super) const SOF15: u8 = 0xCF;
-    pub(super) const DHT: u8 = 0xC4;
+    pub(in crate::decode) const DHT: u8 = 0xC4;
     pub(super) const JPG: u8 = 0xC8;
     pub(super) const DAC: u8 = 0xCC;
     pub(super) const RST0: u8 = 0xD0;
@@ -132,7 +139,7 @@ mod code {
     pub(super) const SOI: u8 = 0xD8;
     pub(super) const EOI: u8 = 0xD9;
     pub(super) const SOS: u8 = 0xDA;
-    pub(super) const DQT: u8 = 0xDB;
+    pub(in crate::decode) const DQT: u8 = 0xDB;
     pub(super) const DRI: u8 = 0xDD;
     pub(super) const DHP: u8 = 0xDE;
     pub(super) const APP0: u8 = 0xE0;
@@ -156,6 +163,7 @@ pub fn parse(bytes: &[u8]) -> Option<JpegHeader> {
     }
     let mut header = JpegHeader {
         frame: None,
+        frames: 0,
         restart_interval: 0,
         jfif: false,
         adobe_transform: None,
@@ -163,23 +171,32 @@ pub fn parse(bytes: &[u8]) -> Option<JpegHeader> {
         tables: Vec::new(),
         first_sos: None,
         scans: Vec::new(),
+        junk: false,
         end: End::Missing,
+        length_bytes: bytes.len(),
     };
     let mut hierarchical = false;
     let mut at = 2;
     while let Some((marker, code_at)) = next_marker(bytes, at) {
+        // Any number of fill bytes may stand before the marker's code.
+        header.junk |= bytes[at..code_at].iter().any(|&byte| byte != 0xFF);
         at = code_at + 1;
         match marker {
             code::EOI => {
                 header.end = End::Eoi;
+                header.length_bytes = at;
                 break;
             }
             // Markers without a segment. A second SOI or a stray restart marker means nothing here.
-            code::SOI | code::TEM | code::RST0..=code::RST7 => continue,
+            code::SOI | code::TEM | code::RST0..=code::RST7 => {
+                header.junk = true;
+                continue;
+            }
             _ => {}
         }
         let Some(length) = bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]]))) else { break };
         // A length below 2 is wrong; it covers itself alone.
+        header.junk |= length < 2;
         let end = at + length.max(2);
         let Some(body) = bytes.get(at + 2..end) else { break };
         match marker {
@@ -225,6 +242,7 @@ impl JpegHeader {
                 }
             }
             code::SOF0..=code::SOF15 if !matches!(marker, code::DHT | code::JPG | code::DAC) => {
+                self.frames += 1;
                 if self.frame.is_none()
                     && let Some(frame) = Frame::parse(marker, body)
                 {
@@ -357,6 +375,18 @@ mod tests {
         assert!(!header.scans[0].restarts_out_of_order);
         assert_eq!(&bytes[header.scans[0].data.clone()], [1, 0xFF, 0, 2, 0xFF, 0xD0, 3, 0xFF, 0xD1, 4]);
         assert_eq!(header.end, End::Eoi);
+        assert!(!header.junk);
+        assert_eq!(header.frames, 1);
+        assert_eq!(header.length_bytes, bytes.len() - 4);
+    }
+
+    #[test]
+    fn frame_headers_are_counted_and_the_first_one_stands() {
+        let bytes = file(&[sof(0xC0), sof(0xC2), sos(&[1, 2, 3], &[7; 9]), sof(0xC1), segment(0xC0, &[8])]);
+        let header = parse(&bytes).unwrap();
+        assert_eq!(header.frames, 4);
+        assert_eq!(header.frame.unwrap().process, Process::Baseline);
+        assert_eq!(header.length_bytes, bytes.len());
     }
 
     #[test]
@@ -405,6 +435,7 @@ mod tests {
             assert_eq!(header.frame, expected.frame, "junk {junk:02X?}");
             assert_eq!(header.scans.len(), 1, "junk {junk:02X?}");
             assert_eq!(header.end, End::Eoi, "junk {junk:02X?}");
+            assert_eq!(header.junk, junk != [0xFF; 3], "junk {junk:02X?}");
         }
     }
 
@@ -414,7 +445,7 @@ mod tests {
         let mut app = segment(code::APP1, b"Exif\0\0II*\0....");
         app[3] -= 2;
         let header = parse(&file(&[app, sof(0xC0), sos(&[1], &[7; 9]), EOI.to_vec()])).unwrap();
-        assert!(header.frame.is_some());
+        assert!(header.frame.is_some() && header.junk);
         assert_eq!(header.scans.len(), 1);
     }
 

@@ -52,6 +52,8 @@ use crate::error::{ErrorKind, ItemError, JobError, StageName, panic_message};
 use crate::frame::{Budget, Encoded, Item, Picture, Share};
 use crate::stage::Stage;
 
+pub use split::Split;
+
 mod colour;
 pub mod exif;
 mod jpeg;
@@ -60,6 +62,8 @@ pub mod jpeg_header;
 mod libjpeg;
 pub mod orient;
 mod other;
+pub mod route;
+mod split;
 #[cfg(not(feature = "libjpeg"))]
 mod watched;
 #[cfg(not(feature = "libjpeg"))]

@@ -1,42 +1,6 @@
 //! Turning a picture upright.
 
-/// How a stored picture must be turned to stand upright, numbered as EXIF does. Rotations are clockwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Orientation {
-    /// 1: as it is.
-    Upright,
-    /// 2: left and right swapped.
-    FlipHorizontal,
-    /// 3.
-    Rotate180,
-    /// 4: top and bottom swapped.
-    FlipVertical,
-    /// 5: rows and columns swapped.
-    Transpose,
-    /// 6.
-    Rotate90,
-    /// 7: mirrored at the other diagonal.
-    Transverse,
-    /// 8.
-    Rotate270,
-}
-
-impl Orientation {
-    /// The orientation with an EXIF number, `None` if it is not 1 to 8.
-    pub fn from_exif(value: u32) -> Option<Self> {
-        Some(match value {
-            1 => Self::Upright,
-            2 => Self::FlipHorizontal,
-            3 => Self::Rotate180,
-            4 => Self::FlipVertical,
-            5 => Self::Transpose,
-            6 => Self::Rotate90,
-            7 => Self::Transverse,
-            8 => Self::Rotate270,
-            _ => return None,
-        })
-    }
-}
+pub use ocellus_kernels::picture::Orientation;
 
 /// Turns an RGB8 picture of `width` x `height` pixels; gives the pixels and their new width and height.
 ///

@@ -24,12 +24,8 @@ const PNG_METADATA_BYTES: u64 = 16 << 20;
 /// Decodes a file that is no JPEG.
 pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePictures) -> Result<Picture, ItemError> {
     let format = recognise(bytes)?;
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(max_alloc(bytes, format, options)?);
-    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-    reader.limits(limits);
     let fail = |e: ImageError| item_error(&e, bytes, format);
-    let mut decoder = reader.into_decoder().map_err(fail)?;
+    let mut decoder = reader(bytes, format, options)?.into_decoder().map_err(fail)?;
     let (width, height) = decoder.dimensions();
     options.check_size(width, height)?;
     // Before decoding: with up to 16 bytes a pixel they are over every bound.
@@ -44,6 +40,25 @@ pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePicture
     let rgb = to_rgb8(picture, options.background)?;
     let (rgb, width_px, height_px) = orient::apply(rgb, width, height, orientation);
     Ok(Picture { width_px, height_px, rgb, decoder: Decoder::Image, partial: false, share })
+}
+
+/// Columns and rows as stored, of a file that can be read so far.
+pub(super) fn size(bytes: &[u8], options: &DecodeOptions) -> Option<(u32, u32)> {
+    let format = recognise(bytes).ok()?;
+    let decoder = reader(bytes, format, options).ok()?.into_decoder().ok()?;
+    Some(decoder.dimensions())
+}
+
+fn reader<'a>(
+    bytes: &'a [u8],
+    format: ImageFormat,
+    options: &DecodeOptions,
+) -> Result<ImageReader<Cursor<&'a [u8]>>, ItemError> {
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(max_alloc(bytes, format, options)?);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    Ok(reader)
 }
 
 /// What the decoder may allocate. Where the dimensions are at a fixed place, they are checked here, before the decoder

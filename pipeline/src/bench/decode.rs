@@ -1,0 +1,152 @@
+//! Decoding on a GPU: files in the host's memory, planes left in the GPU's.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ocellus_kernels::KernelError;
+use ocellus_kernels::cuda::device::Device;
+use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
+use ocellus_kernels::cuda::planes::PlaneArena;
+use ocellus_kernels::cuda::stream::{Priority, Stream};
+use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
+
+use super::corpus::{self, CorpusDesc};
+use super::{Measurement, on_threads, repeat};
+use crate::error::JobError;
+use crate::gpu::{Placed, place, planes_bytes};
+
+/// Passes before the first that counts.
+const WARM_UP: usize = 1;
+/// Passes that count.
+const PASSES: usize = 5;
+/// Time that a pass lasts at least.
+const PASS: Duration = Duration::from_secs(1);
+/// What the JPEG engines of a GPU decode: its name, their number, pixels a second of all together. The
+/// most that was measured, with 4:2:0 pictures of 1920x1080 pixels.
+const ENGINE_RATES: [(&str, u32, f64); 1] = [("H200", 7, 12.4e9)];
+
+/// What is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeDesc {
+    /// Columns.
+    pub width_px: u16,
+    /// Rows.
+    pub height_px: u16,
+    /// Different files.
+    pub pictures: NonZeroUsize,
+    /// Files in a batch.
+    pub batch: NonZeroUsize,
+    /// Threads, each with decoders of its own.
+    pub workers: NonZeroUsize,
+    /// Who decodes.
+    pub path: JpegPath,
+}
+
+/// Images a second.
+///
+/// # Errors
+/// Where a file is not decoded by who was asked for, there is no memory, or nvJPEG or the driver fails.
+pub fn measure(device: &Device, desc: &DecodeDesc) -> Result<Measurement, JobError> {
+    let jpeg = Jpeg::new(device)?;
+    if desc.path == JpegPath::Hardware && jpeg.hardware().is_none() {
+        return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
+    }
+    let files = corpus::make(&CorpusDesc::photos(desc.width_px, desc.height_px, desc.pictures.get()))?;
+    let workers = (0..desc.workers.get()).map(|_| Worker::new(device, &jpeg, desc));
+    let mut workers = workers.collect::<Result<Vec<_>, KernelError>>()?;
+    let rates = repeat(WARM_UP, PASSES, || rate(&mut workers, &files))?;
+    let path = match desc.path {
+        JpegPath::Hardware => "hw",
+        JpegPath::Hybrid => "hybrid",
+    };
+    let measurement = Measurement::of(format!("decode.{path}.{}x{}", desc.width_px, desc.height_px), "img/s", rates);
+    Ok(match engines_px_per_s(device, &jpeg).filter(|_| desc.path == JpegPath::Hardware) {
+        Some(px_per_s) => {
+            let pixels = f64::from(desc.width_px) * f64::from(desc.height_px);
+            measurement.beside(px_per_s / pixels, "pixels that the JPEG engines decode")
+        }
+        None => measurement,
+    })
+}
+
+/// Pixels a second of all JPEG engines, where that is known.
+fn engines_px_per_s(device: &Device, jpeg: &Jpeg) -> Option<f64> {
+    let engines = jpeg.hardware()?.engines;
+    let known = ENGINE_RATES.iter().find(|(name, n, _)| device.facts().name.contains(name) && engines == *n);
+    known.map(|(_, _, px_per_s)| *px_per_s)
+}
+
+/// Images a second of one pass: the workers take batches in turn until its time is over.
+fn rate(workers: &mut [Worker], files: &[Vec<u8>]) -> Result<f64, JobError> {
+    let next = AtomicUsize::new(0);
+    let started = Instant::now();
+    let counts = on_threads(workers.iter_mut().map(|worker| {
+        let next = &next;
+        move || {
+            let mut count = 0;
+            while count == 0 || started.elapsed() < PASS {
+                count += worker.decode(files, next.fetch_add(1, Relaxed))?;
+            }
+            Ok(count)
+        }
+    }))?;
+    Ok(counts.iter().sum::<usize>() as f64 / started.elapsed().as_secs_f64())
+}
+
+/// One thread's decoders and memory.
+struct Worker {
+    // Before the memory that its work uses.
+    decoder: JpegDecoder,
+    arena: PlaneArena,
+    picture: PictureDesc,
+    path: JpegPath,
+    batch: usize,
+}
+
+impl Worker {
+    fn new(device: &Device, jpeg: &Jpeg, desc: &DecodeDesc) -> Result<Self, KernelError> {
+        let stream = Stream::new(device, Priority::High)?;
+        Ok(Self {
+            decoder: JpegDecoder::new(jpeg, &stream)?,
+            arena: PlaneArena::new(&stream)?,
+            picture: photo(desc.width_px.into(), desc.height_px.into()),
+            path: desc.path,
+            batch: desc.batch.get(),
+        })
+    }
+
+    /// Decodes batch number `batch` of files that are taken in turn, again from the first after the last; gives its images.
+    fn decode(&mut self, files: &[Vec<u8>], batch: usize) -> Result<usize, JobError> {
+        self.arena.begin(self.batch * planes_bytes(&self.picture))?;
+        let places = (0..self.batch).map(|_| place(&mut self.arena, &self.picture));
+        let places = places.collect::<Result<Vec<Placed>, KernelError>>()?;
+        let batch_files: Vec<JpegFile<'_>> = files
+            .iter()
+            .cycle()
+            .skip(batch * self.batch % files.len())
+            .zip(&places)
+            .map(|(bytes, placed)| JpegFile { bytes, path: self.path, planes: &placed.planes })
+            .collect();
+        let served = self.decoder.decode(&self.arena, &batch_files)?;
+        let others = served.iter().filter(|&&served| served != Some(self.path)).count();
+        if others > 0 {
+            let who = match self.path {
+                JpegPath::Hardware => "the JPEG engines",
+                JpegPath::Hybrid => "the hybrid decoder",
+            };
+            return Err(KernelError::gpu(format!("{others} of {} files were not decoded by {who}", self.batch)).into());
+        }
+        Ok(served.len())
+    }
+}
+
+/// A picture as [`CorpusDesc::photos`] makes it, decoded.
+pub(super) fn photo(width_px: usize, height_px: usize) -> PictureDesc {
+    PictureDesc {
+        width_px,
+        height_px,
+        format: PixelFormat::Ycc(ChromaSampling::Y420),
+        orientation: Orientation::Upright,
+    }
+}

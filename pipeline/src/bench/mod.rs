@@ -1,0 +1,167 @@
+//! Measurements, with names that stay the same from version to version.
+
+pub mod corpus;
+pub mod decode;
+pub mod infer;
+pub mod preprocess;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{JobError, panic_message};
+
+/// Something measured.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Measurement {
+    /// What, as `infer.NET.PRECISION.bN`.
+    pub name: String,
+    /// Median of all runs.
+    pub value: f64,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// Distance between the 10th and the 90th percentile, in the value's unit.
+    pub spread: f64,
+    /// Share of what the hardware would allow; which bound, `bound` says.
+    pub bound_percent: Option<f64>,
+    /// The bound in words.
+    pub bound: Option<&'static str>,
+}
+
+impl Measurement {
+    /// The median and the spread of some values. NaN for none.
+    pub fn of(name: String, unit: &'static str, mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied();
+        let value = at(0.5).unwrap_or(f64::NAN);
+        let spread = at(0.9).zip(at(0.1)).map_or(f64::NAN, |(high, low)| high - low);
+        Self { name, value, unit, spread, bound_percent: None, bound: None }
+    }
+
+    /// The same beside a bound in the value's unit.
+    #[must_use]
+    pub fn beside(self, bound: f64, what: &'static str) -> Self {
+        Self { bound_percent: Some(self.value / bound * 100.0), bound: Some(what), ..self }
+    }
+}
+
+/// Longest that is run before the first run that counts, and longest that is measured, where one run does not take longer.
+const WARM_UP_TIME: Duration = Duration::from_secs(1);
+const RUN_TIME: Duration = Duration::from_secs(5);
+
+/// The values of so many runs after `warm_up` runs that do not count, of fewer where they take long.
+fn repeat<E>(warm_up: usize, runs: usize, mut run: impl FnMut() -> Result<f64, E>) -> Result<Vec<f64>, E> {
+    let mut timed = |most_runs, most_time| {
+        let started = Instant::now();
+        let mut values = Vec::with_capacity(most_runs);
+        while values.len() < most_runs && (values.is_empty() || started.elapsed() < most_time) {
+            values.push(run()?);
+        }
+        Ok(values)
+    };
+    timed(warm_up, WARM_UP_TIME)?;
+    timed(runs, RUN_TIME)
+}
+
+/// What each of the works gives, in their order, all at once on threads of their own.
+fn on_threads<T, W>(works: impl Iterator<Item = W>) -> Result<Vec<T>, JobError>
+where
+    T: Send,
+    W: FnOnce() -> Result<T, JobError> + Send,
+{
+    thread::scope(|scope| {
+        let threads: Vec<_> = works.map(|work| scope.spawn(work)).collect();
+        let ended = threads.into_iter().map(|thread| {
+            let panicked = |panic: Box<_>| JobError::Panic { stage: "bench", message: panic_message(&*panic) };
+            thread.join().map_err(panicked)?
+        });
+        ended.collect()
+    })
+}
+
+/// Events a second once they come steadily: a rate for each second, the first one left out.
+#[derive(Debug, Default)]
+pub struct SteadyRate {
+    first: Option<Instant>,
+    /// Where the second that is measured began, and the events before it.
+    since: Option<(Instant, u64)>,
+    events: u64,
+    rates: Vec<f64>,
+}
+
+impl SteadyRate {
+    /// Left out at the start, and measured at a time.
+    const WINDOW: Duration = Duration::from_secs(1);
+
+    /// Counts an event. Events that come many at once are counted right: a second begins and ends with one.
+    pub fn count(&mut self, now: Instant) {
+        let first = *self.first.get_or_insert(now);
+        match self.since {
+            None if now - first >= Self::WINDOW => self.since = Some((now, self.events)),
+            Some((since, before)) if now - since >= Self::WINDOW => {
+                self.rates.push((self.events - before) as f64 / (now - since).as_secs_f64());
+                self.since = Some((now, self.events));
+            }
+            _ => {}
+        }
+        self.events += 1;
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The rates so far.
+    pub fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_and_spreads() {
+        let m = Measurement::of("x".into(), "s", (0..=10).rev().map(f64::from).collect());
+        assert_eq!((m.value, m.spread), (5.0, 8.0));
+        assert_eq!(Measurement::of("x".into(), "s", vec![2.0]).value, 2.0);
+        assert!(Measurement::of("x".into(), "s", vec![]).value.is_nan());
+        assert_eq!(m.beside(20.0, "bound").bound_percent, Some(25.0));
+    }
+
+    #[test]
+    fn runs_that_warm_up_do_not_count() {
+        let mut n = 0.0;
+        let mut run = || {
+            n += 1.0;
+            if n < 10.0 { Ok(n) } else { Err("ten") }
+        };
+        assert_eq!(repeat(2, 3, &mut run), Ok(vec![3.0, 4.0, 5.0]));
+        assert_eq!(repeat(0, 1, &mut run), Ok(vec![6.0]));
+        assert_eq!(repeat(1, 5, &mut run), Err("ten"));
+    }
+
+    #[test]
+    fn threads_give_their_results_in_order_and_fail_as_one() {
+        assert_eq!(on_threads((0..5).map(|n| move || Ok(n * n))).unwrap(), [0, 1, 4, 9, 16]);
+        let works = (0..3).map(|n| move || if n == 1 { Err(JobError::Interrupted) } else { Ok(n) });
+        assert!(matches!(on_threads(works), Err(JobError::Interrupted)));
+        let panics = on_threads((0..2).map(|n| move || if n == 1 { panic!("made up") } else { Ok(n) }));
+        assert!(panics.unwrap_err().to_string().contains("made up"));
+    }
+
+    #[test]
+    fn rates_are_those_of_whole_seconds_after_the_first() {
+        let start = Instant::now();
+        let mut rate = SteadyRate::default();
+        // Slow at first, then sixty at once every quarter of a second.
+        for ms in [0, 900].into_iter().chain((1000..=4000).step_by(250)) {
+            let at_once = if ms < 1000 { 1 } else { 60 };
+            (0..at_once).for_each(|_| rate.count(start + Duration::from_millis(ms)));
+        }
+        assert_eq!(rate.rates(), [240.0, 240.0, 240.0]);
+        assert_eq!(rate.events(), 2 + 13 * 60);
+        assert!(SteadyRate::default().rates().is_empty());
+    }
+}

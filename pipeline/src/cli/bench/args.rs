@@ -1,0 +1,257 @@
+//! Arguments of `ocellus bench` and their help.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use ocellus_kernels::cuda::jpeg::JpegPath;
+use ocellus_kernels::cuda::lower::Precision;
+
+use crate::bench::preprocess::Output;
+use crate::cli::args::parse_precision;
+use crate::cli::device::GPU_BATCH;
+use crate::gpu::LOADERS;
+
+/// Largest numbers that are taken.
+const BATCH: usize = 4096;
+const PICTURES: usize = 1_000_000;
+const WORKERS: usize = 64;
+const SECONDS: usize = 3600;
+
+const BENCH_HELP: &str = "\
+Examples:
+  ocellus bench infer --model resnet50.onnx --batch 1,32,256   the network alone
+  ocellus bench startup --json startup.json                    from nothing to ready, with and without compiled kernels
+  ocellus bench decode --size 1920x1080                        JPEG files to planes, on the JPEG engines
+  ocellus bench preprocess --size 500x375 --batch 256          planes to the network's input
+  ocellus bench e2e --size 500x375                             JPEG files to labels
+  ocellus bench corpus --size 500x375 photos                   the files themselves, to measure other programs with
+
+Pictures are made up, the same ones on every machine, and about as hard to decode as photos (quality 90, 4:2:0).";
+
+/// Measures this machine's GPU.
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_HELP)]
+pub(in crate::cli) struct BenchArgs {
+    #[command(subcommand)]
+    pub(super) what: What,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum What {
+    /// The network alone, its input already on the GPU
+    Infer(InferArgs),
+    /// The time until the network is ready to run
+    Startup(StartupArgs),
+    /// JPEG files in memory to planes on the GPU
+    Decode(DecodeArgs),
+    /// Planes on the GPU to the network's input
+    Preprocess(PreprocessArgs),
+    /// Everything: JPEG files in the page cache to labels
+    E2e(E2eArgs),
+    /// Write the JPEG files that the others measure with
+    Corpus(CorpusArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct On {
+    /// Number of the GPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) gpu: usize,
+
+    /// Write the figures to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Net {
+    /// Model: a card (.toml), a network (.onnx), or the name of a card
+    #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
+    pub(super) model: String,
+
+    /// Arithmetic: fp32, tf32, fp16 or bf16
+    #[arg(long, value_name = "NAME", default_value = "fp16", value_parser = parse_precision)]
+    pub(super) precision: Precision,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct InferArgs {
+    #[command(flatten)]
+    pub(super) net: Net,
+
+    #[command(flatten)]
+    pub(super) on: On,
+
+    /// Batch sizes
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,32,256", value_parser = up_to::<BATCH>)]
+    pub(super) batch: Vec<NonZeroUsize>,
+
+    /// Only kernels that run on every architecture
+    #[arg(long)]
+    pub(super) portable: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StartupArgs {
+    #[command(flatten)]
+    pub(super) net: Net,
+
+    #[command(flatten)]
+    pub(super) on: On,
+
+    /// Batch size
+    #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
+    pub(super) batch: NonZeroUsize,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DecodeArgs {
+    #[command(flatten)]
+    pub(super) on: On,
+
+    /// Width and height of the pictures
+    #[arg(long, value_name = "WxH")]
+    pub(super) size: Size,
+
+    /// Different pictures, which are decoded again and again
+    #[arg(long, value_name = "N", default_value_t = count(1024), value_parser = up_to::<PICTURES>)]
+    pub(super) pictures: NonZeroUsize,
+
+    /// Pictures in a batch
+    #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
+    pub(super) batch: NonZeroUsize,
+
+    /// Threads that decode batches at the same time
+    #[arg(long, value_name = "N", default_value_t = count(LOADERS), value_parser = up_to::<WORKERS>)]
+    pub(super) workers: NonZeroUsize,
+
+    /// Who decodes: the JPEG engines (hw), or the CPU and the GPU's cores together (hybrid)
+    #[arg(long, default_value = "hw", value_parser = path_parser())]
+    pub(super) path: JpegPath,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PreprocessArgs {
+    #[command(flatten)]
+    pub(super) on: On,
+
+    /// Width and height of the pictures
+    #[arg(long, value_name = "WxH")]
+    pub(super) size: Size,
+
+    /// Side of the network's input: 224 (the centre, as classifiers want it) or 640 (the whole, as detectors do)
+    /// [default: 640 for pictures that are larger than that, else 224]
+    #[arg(long, value_parser = output_parser())]
+    pub(super) output: Option<Output>,
+
+    /// Batch sizes
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "32,256", value_parser = up_to::<BATCH>)]
+    pub(super) batch: Vec<NonZeroUsize>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct E2eArgs {
+    #[command(flatten)]
+    pub(super) net: Net,
+
+    #[command(flatten)]
+    pub(super) on: On,
+
+    /// Width and height of the pictures
+    #[arg(long, value_name = "WxH")]
+    pub(super) size: Size,
+
+    /// Most images in one run of the network
+    #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
+    pub(super) batch: NonZeroUsize,
+
+    /// Different pictures, which are read again and again
+    #[arg(long, value_name = "N", default_value_t = count(4096), value_parser = up_to::<PICTURES>)]
+    pub(super) pictures: NonZeroUsize,
+
+    /// Seconds that are measured, after one that is not
+    #[arg(long, value_name = "N", default_value_t = count(8), value_parser = up_to::<SECONDS>)]
+    pub(super) seconds: NonZeroUsize,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CorpusArgs {
+    /// Width and height of the pictures
+    #[arg(long, value_name = "WxH")]
+    pub(super) size: Size,
+
+    /// Pictures
+    #[arg(long, value_name = "N", default_value_t = count(256), value_parser = up_to::<PICTURES>)]
+    pub(super) pictures: NonZeroUsize,
+
+    /// Folder that they are written to; made where it does not exist, else it must be empty
+    #[arg(value_name = "FOLDER")]
+    pub(super) folder: PathBuf,
+}
+
+/// Width and height of pictures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width_px: u16,
+    pub(super) height_px: u16,
+}
+
+/// Sides of pictures that a GPU is given to decode.
+const SIDES_PX: std::ops::RangeInclusive<u16> = 16..=16_384;
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let side = |text: &str| text.parse().ok().filter(|side| SIDES_PX.contains(side));
+        let size = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
+        let (width_px, height_px) = size
+            .ok_or_else(|| format!("give two numbers of {} to {}, as in 500x375", SIDES_PX.start(), SIDES_PX.end()))?;
+        Ok(Self { width_px, height_px })
+    }
+}
+
+/// A number of things.
+fn up_to<const MOST: usize>(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|n: &NonZeroUsize| n.get() <= MOST);
+    number.ok_or_else(|| format!("give a number of 1 to {MOST}"))
+}
+
+/// Defaults are never 0.
+fn count(n: usize) -> NonZeroUsize {
+    NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn path_parser() -> impl TypedValueParser<Value = JpegPath> {
+    PossibleValuesParser::new(["hw", "hybrid"])
+        .map(|name| if name == "hw" { JpegPath::Hardware } else { JpegPath::Hybrid })
+}
+
+fn output_parser() -> impl TypedValueParser<Value = Output> {
+    PossibleValuesParser::new(["224", "640"])
+        .map(|side| if side == "224" { Output::Classifier } else { Output::Detector })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_bounded() {
+        assert_eq!(up_to::<5>("5").map(NonZeroUsize::get), Ok(5));
+        for bad in ["0", "6", "", "-1", "18446744073709551616"] {
+            assert!(up_to::<5>(bad).unwrap_err().contains("1 to 5"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_two_numbers() {
+        assert_eq!("500x375".parse(), Ok(Size { width_px: 500, height_px: 375 }));
+        for bad in ["", "500", "500x", "x375", "500x375x3", "15x16", "16x16385", "-5x16", "500X375"] {
+            assert!(bad.parse::<Size>().unwrap_err().contains("500x375"), "{bad}");
+        }
+    }
+}

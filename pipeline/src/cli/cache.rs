@@ -1,0 +1,138 @@
+//! `ocellus cache`, and the process that compiles kernels.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use ocellus_kernels::cuda::lower::{Precision, Target};
+use ocellus_kernels::cuda::schedule::schedule;
+use ocellus_kernels::jit::cache::{Contents, Total, clear, list};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, worker};
+
+use super::args::{CacheArgs, CacheCommand, WarmArgs};
+use super::{Exit, say};
+use crate::error::JobError;
+use crate::gpu;
+use crate::model::load::Model;
+use crate::model::spec::ModelSpec;
+
+/// Batch sizes that a job's networks are made for.
+const BATCHES: [usize; 3] = [1, 8, 64];
+
+/// Lists, fills or empties the folder of compiled kernels.
+pub(super) fn run(args: &CacheArgs) -> Result<Exit, JobError> {
+    if let CacheCommand::Warm(args) = &args.command {
+        return warm(args);
+    }
+    let folder = CacheDir::Default
+        .folder()
+        .ok_or_else(|| JobError::Usage("there is no folder for compiled kernels; set OCELLUS_CACHE_DIR".to_owned()))?;
+    let failed = |error| JobError::io(folder.display().to_string(), error);
+    let text = match args.command {
+        CacheCommand::Clear => {
+            format!("removed {} from {}", counted(clear(&folder).map_err(failed)?, "file"), folder.display())
+        }
+        _ => table(&folder, &list(&folder).map_err(failed)?),
+    };
+    print(&text)
+}
+
+/// Answers requests to compile on the standard streams; the program starts itself for this.
+pub(super) fn work() -> Result<Exit, JobError> {
+    worker::run().map(|()| Exit::Done).map_err(|error| JobError::io("compiling kernels", error))
+}
+
+/// Compiles what the model needs for each architecture.
+fn warm(args: &WarmArgs) -> Result<Exit, JobError> {
+    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let model = Model::open(&spec)?;
+    for &arch in &args.arch {
+        warm_specs(&specs_of(&model, arch)?, arch)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The kernels of a model in half precision, from pictures to the best classes. They are the same for all batch sizes, but for those few that take other
+/// tiles for one image than for many.
+fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
+    let target = Target::typical(arch, Precision::Fp16);
+    let mut specs = BTreeSet::new();
+    for batch in BATCHES {
+        let schedule = schedule(&model.plan(batch)?, &target)?;
+        specs.extend(schedule.kernels());
+        specs.extend(gpu::kernels_around(model, &schedule));
+    }
+    Ok(specs.into_iter().collect())
+}
+
+/// Sees to it that the kernels are in the cache.
+fn warm_specs(specs: &[KernelSpec], arch: Arch) -> Result<(), JobError> {
+    let program = std::env::current_exe().map_err(|error| JobError::io("finding this program's file", error))?;
+    let jit = Jit::new(arch, JitOptions { cache: CacheDir::Default, workers: 0, worker: Some(program) })?;
+    jit.compile(specs)?;
+    let report = jit.report();
+    if let Some(warning) = report.warnings.first() {
+        return Err(JobError::io("keeping kernels", io::Error::other(warning.clone())));
+    }
+    say(format_args!(
+        "{arch}: {} kernels were there, {} compiled in {:.1} s",
+        report.hits,
+        report.compiled,
+        report.compile_ms / 1e3
+    ));
+    Ok(())
+}
+
+fn table(folder: &Path, contents: &Contents) -> String {
+    let mut text = format!("{}\n", folder.display());
+    if !contents.kernels.is_empty() {
+        text += "\narch     file                       kernels        kB\n";
+    }
+    let mut all = Total::default();
+    for ((arch, file), total) in &contents.kernels {
+        let _ = writeln!(text, "{arch:8} {file:24} {:9} {:9.1}", total.files, total.bytes as f64 / 1e3);
+        all.add(*total);
+    }
+    let _ = write!(text, "\n{}", counted(all, "kernel"));
+    for (total, what) in [(contents.damaged, "unusable file"), (contents.unfinished, "unfinished file")] {
+        if total.files > 0 {
+            let _ = write!(text, ", {}", counted(total, what));
+        }
+    }
+    text
+}
+
+/// As in `2 files (3.1 kB)`.
+fn counted(total: Total, what: &str) -> String {
+    let plural = if total.files == 1 { "" } else { "s" };
+    format!("{} {what}{plural} ({:.1} kB)", total.files, total.bytes as f64 / 1e3)
+}
+
+fn print(text: &str) -> Result<Exit, JobError> {
+    writeln!(io::stdout(), "{text}").map_err(|error| JobError::io("writing to the standard output", error))?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_adds_up() {
+        let total = |files, bytes| Total { files, bytes };
+        let mut contents = Contents { unfinished: total(1, 100), ..Contents::default() };
+        assert_eq!(table(Path::new("/c"), &Contents::default()), "/c\n\n0 kernels (0.0 kB)");
+        contents.kernels.insert(("sm_80".into(), "a.cu".into()), total(2, 2000));
+        contents.kernels.insert(("sm_90a".into(), "a.cu".into()), total(1, 1500));
+        let expected = "\
+/c
+
+arch     file                       kernels        kB
+sm_80    a.cu                             2       2.0
+sm_90a   a.cu                             1       1.5
+
+3 kernels (3.5 kB), 1 unfinished file (0.1 kB)";
+        assert_eq!(table(Path::new("/c"), &contents), expected);
+    }
+}

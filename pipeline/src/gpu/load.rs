@@ -1,0 +1,288 @@
+//! From files and pictures to planes in the GPU's memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ocellus_kernels::KernelError;
+use ocellus_kernels::cuda::device::Device;
+use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
+use ocellus_kernels::cuda::planes::{Plane, PlaneArena};
+use ocellus_kernels::cuda::preprocess::{DevicePicture, DevicePlane};
+use ocellus_kernels::cuda::stream::{Priority, Stream};
+use ocellus_kernels::cuda::upload::Uploader;
+use ocellus_kernels::picture::PictureDesc;
+
+use super::batch::{planes_bytes, rgb_desc};
+use super::lend::{Home, Lent};
+use crate::error::{ErrorKind, ItemError, JobError, StageName};
+use crate::frame::{Decoder, Encoded, Item, Picture, Tensor, Work};
+use crate::stage::Stage;
+
+/// Batches whose planes one worker has in memory: the network reads one while the next is decoded.
+pub(super) const ARENAS: usize = 2;
+
+/// A picture in the GPU's memory.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) picture: DevicePicture,
+    pub(super) decoder: Decoder,
+    pub(super) partial: bool,
+}
+
+/// A batch that the network can be fed with.
+pub struct LoadedBatch(pub(super) Content);
+
+pub(super) enum Content {
+    /// Pictures in the GPU's memory, complete.
+    Planes { items: Vec<Item<Loaded>>, arena: Lent<PlaneArena> },
+    /// One picture as the network's input, made by the CPU.
+    Input(Item<Tensor>),
+}
+
+/// What a worker made of a batch.
+pub enum LoadOutcome {
+    /// It is there.
+    Loaded(LoadedBatch),
+    /// The GPU has no memory for all of it at once.
+    TooLarge(Vec<Item<Work>>),
+}
+
+/// The stage: decodes a batch into planes in the GPU's memory, and uploads what the CPU has decoded. What the GPU's decoders
+/// fail at goes to the stage `F`, which reads and decodes with the CPU; so a damaged file costs the others nothing.
+///
+/// What is given on is complete: it can be read on any stream.
+pub struct Load<F> {
+    // Before the memory that their work uses.
+    jpeg: Option<JpegDecoder>,
+    uploader: Uploader,
+    arenas: Home<PlaneArena>,
+    cpu: F,
+}
+
+impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
+    /// A worker of its own streams, decoders and memory. Without `jpeg` the CPU decodes everything.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
+    pub fn new(device: &Device, jpeg: Option<&Jpeg>, cpu: F) -> Result<Self, KernelError> {
+        let stream = Stream::new(device, Priority::High)?;
+        let arenas = (0..ARENAS).map(|_| PlaneArena::new(&stream)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self {
+            jpeg: jpeg.map(|jpeg| JpegDecoder::new(jpeg, &stream)).transpose()?,
+            uploader: Uploader::new(&stream)?,
+            arenas: Home::new(arenas),
+            cpu,
+        })
+    }
+
+    /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
+    fn load(&mut self, works: Vec<Item<Work>>) -> Result<LoadOutcome, JobError> {
+        let Some(mut arena) = self.arenas.take() else {
+            return Err(KernelError::gpu("a batch was lost").into());
+        };
+        match self.fill(&mut arena, &works) {
+            Ok(loaded) => {
+                let items = works.into_iter().zip(loaded);
+                let items = items.map(|(item, loaded)| item.and_then(|_| loaded)).collect();
+                Ok(LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, arena })))
+            }
+            Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
+                arena.release()?;
+                arena.give_back();
+                if let Some(mut other) = self.arenas.take_now() {
+                    other.release()?;
+                    other.give_back();
+                }
+                Ok(LoadOutcome::TooLarge(works))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// For every item its picture in the arena; what it says of failed items is not looked at.
+    fn fill(
+        &mut self,
+        arena: &mut PlaneArena,
+        works: &[Item<Work>],
+    ) -> Result<Vec<Result<Loaded, ItemError>>, JobError> {
+        let descs: Vec<Option<PictureDesc>> = works.iter().map(known_desc).collect();
+        arena.begin(descs.iter().flatten().map(planes_bytes).sum())?;
+        let placed = descs.iter().map(|desc| desc.as_ref().map(|desc| place(arena, desc)).transpose());
+        let placed = placed.collect::<Result<Vec<Option<Placed>>, KernelError>>()?;
+        let mut files = Vec::with_capacity(works.len());
+        for (item, placed) in works.iter().zip(&placed) {
+            if let (Ok(Work::Jpeg { bytes, decoder, .. }), Some(placed)) = (&item.payload, placed) {
+                let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
+                files.push(JpegFile { bytes, path, planes: &placed.planes });
+            }
+        }
+        let mut served = match &mut self.jpeg {
+            Some(jpeg) if !files.is_empty() => jpeg.decode(arena, &files)?,
+            _ => vec![None; files.len()],
+        }
+        .into_iter();
+        let mut loaded = Vec::with_capacity(works.len());
+        for (item, placed) in works.iter().zip(placed) {
+            loaded.push(match (&item.payload, placed) {
+                (Ok(Work::Jpeg { bytes, .. }), Some(placed)) => match served.next().flatten() {
+                    Some(path) => Ok(placed.loaded(decoder_of(path), false)),
+                    None => self.by_cpu(arena, item, Some(bytes))?,
+                },
+                (Ok(Work::Rgb(picture)), Some(placed)) => {
+                    self.upload(arena, picture, &placed)?;
+                    Ok(placed.loaded(picture.decoder, picture.partial))
+                }
+                (Ok(Work::Later(encoded)), _) => {
+                    self.by_cpu(arena, item, encoded.as_ref().map(|encoded| &encoded.bytes))?
+                }
+                _ => Err(ItemError::new(StageName::Decode, ErrorKind::Internal, "no picture")),
+            });
+        }
+        self.uploader.finish()?;
+        Ok(loaded)
+    }
+
+    /// Decodes with the CPU, reading the file where that has not been done.
+    fn by_cpu(
+        &mut self,
+        arena: &mut PlaneArena,
+        item: &Item<Work>,
+        bytes: Option<&Vec<u8>>,
+    ) -> Result<Result<Loaded, ItemError>, JobError> {
+        let encoded = bytes.map(|bytes| Encoded { bytes: bytes.clone(), share: None });
+        let input = Item { id: item.id, origin: Arc::clone(&item.origin), payload: Ok(encoded) };
+        let mut decoded = None;
+        self.cpu.process(input, &mut |item| decoded = Some(item.payload))?;
+        let picture = match decoded {
+            Some(Ok(picture)) => picture,
+            Some(Err(error)) => return Ok(Err(error)),
+            None => return Ok(Err(ItemError::new(StageName::Decode, ErrorKind::Internal, "the decoder gave nothing"))),
+        };
+        let placed = place(arena, &rgb_desc(&picture))?;
+        self.upload(arena, &picture, &placed)?;
+        Ok(Ok(placed.loaded(picture.decoder, picture.partial)))
+    }
+
+    fn upload(&mut self, arena: &PlaneArena, picture: &Picture, placed: &Placed) -> Result<(), KernelError> {
+        let row_bytes = 3 * picture.width_px as usize;
+        placed.planes.iter().try_for_each(|plane| self.uploader.upload(&picture.rgb, row_bytes, arena, plane))
+    }
+}
+
+impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F> {
+    type In = Vec<Item<Work>>;
+    type Out = LoadOutcome;
+
+    fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(LoadOutcome)) -> Result<(), JobError> {
+        emit(self.load(works)?);
+        Ok(())
+    }
+}
+
+/// The stage behind [`Load`]: loads in parts what was too large at once, each part when the one before has been taken. A
+/// picture that is too large alone is read and made the network's input by the stage `G`, on the CPU.
+///
+/// Must run on the thread of the stage that takes the parts ([`crate::runner::Then`]): they use the same memory in turn.
+pub struct LoadParts<F, G> {
+    load: Load<F>,
+    cpu: G,
+    split: Arc<AtomicU64>,
+}
+
+impl<F, G> LoadParts<F, G>
+where
+    F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
+    G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>,
+{
+    /// A stage that loads with this worker, and counts the batches that it had to split.
+    pub fn new(load: Load<F>, cpu: G, split: Arc<AtomicU64>) -> Self {
+        Self { load, cpu, split }
+    }
+
+    fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(LoadedBatch)) -> Result<(), JobError> {
+        let mut works = match self.load.load(works)? {
+            LoadOutcome::Loaded(batch) => {
+                emit(batch);
+                return Ok(());
+            }
+            LoadOutcome::TooLarge(works) => works,
+        };
+        if works.len() > 1 {
+            let rest = works.split_off(works.len() / 2);
+            self.parts(works, emit)?;
+            return self.parts(rest, emit);
+        }
+        for Item { id, origin, payload } in works {
+            let item = Item { id, origin, payload: payload.map(|_| None) };
+            self.cpu.process(item, &mut |item| emit(LoadedBatch(Content::Input(item))))?;
+        }
+        Ok(())
+    }
+}
+
+impl<F, G> Stage for LoadParts<F, G>
+where
+    F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
+    G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>,
+{
+    type In = LoadOutcome;
+    type Out = LoadedBatch;
+
+    fn process(&mut self, outcome: LoadOutcome, emit: &mut dyn FnMut(LoadedBatch)) -> Result<(), JobError> {
+        match outcome {
+            LoadOutcome::Loaded(batch) => emit(batch),
+            LoadOutcome::TooLarge(works) => {
+                self.split.fetch_add(1, Relaxed);
+                self.parts(works, emit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A picture's place in the arena.
+pub(crate) struct Placed {
+    desc: PictureDesc,
+    /// As many as it has.
+    pub(crate) planes: Vec<Plane>,
+}
+
+impl Placed {
+    /// As preprocessing takes it.
+    pub(crate) fn picture(&self) -> DevicePicture {
+        let mut planes = [DevicePlane::default(); 3];
+        for (to, from) in planes.iter_mut().zip(&self.planes) {
+            *to = DevicePlane { address: from.address, pitch_bytes: from.pitch_bytes };
+        }
+        DevicePicture { desc: self.desc, planes }
+    }
+
+    fn loaded(&self, decoder: Decoder, partial: bool) -> Loaded {
+        Loaded { picture: self.picture(), decoder, partial }
+    }
+}
+
+/// Room for a picture.
+pub(crate) fn place(arena: &mut PlaneArena, desc: &PictureDesc) -> Result<Placed, KernelError> {
+    let plane = |n| {
+        let [row_bytes, rows] = desc.plane_size(n);
+        arena.plane(row_bytes, rows)
+    };
+    Ok(Placed { desc: *desc, planes: (0..desc.planes()).map(plane).collect::<Result<_, _>>()? })
+}
+
+/// The planes of a work, where they are known before it is done.
+fn known_desc(item: &Item<Work>) -> Option<PictureDesc> {
+    match &item.payload {
+        Ok(Work::Jpeg { desc, .. }) => Some(*desc),
+        Ok(Work::Rgb(picture)) => Some(rgb_desc(picture)),
+        Ok(Work::Later(_)) | Err(_) => None,
+    }
+}
+
+fn decoder_of(path: JpegPath) -> Decoder {
+    match path {
+        JpegPath::Hardware => Decoder::NvjpegHw,
+        JpegPath::Hybrid => Decoder::NvjpegHybrid,
+    }
+}

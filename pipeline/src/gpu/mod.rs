@@ -1,0 +1,199 @@
+//! The GPU path: from JPEG files to the best classes without the host in between.
+//!
+//! ```text
+//! Work -> [WorkBatcher] -> [Load, a pool] -> [LoadParts, Infer] -> [Collect] -> Ranking
+//! ```
+//!
+//! [`Load`] waits for its own batch, so that it knows of each file who decoded it before the next stage sees it; several
+//! of them keep the JPEG engines busy. [`Infer`] only enqueues, [`Collect`] waits behind it. Memory and results go round:
+//! whoever reads them gives them back, marked with an event that is waited for before they are written again.
+
+mod batch;
+mod infer;
+mod lend;
+mod load;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+pub use batch::WorkBatcher;
+pub(crate) use batch::planes_bytes;
+pub use infer::{Collect, Infer, Pending};
+pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
+pub(crate) use load::{Placed, place};
+use ocellus_kernels::KernelError;
+use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
+pub use ocellus_kernels::cuda::gpu::Gpu;
+use ocellus_kernels::cuda::jpeg::Jpeg;
+pub use ocellus_kernels::cuda::lower::Precision;
+use ocellus_kernels::cuda::lower::top_k::{Scores, TopKLayout, softmax_top_k};
+use ocellus_kernels::cuda::preprocess::{GpuPreprocess, OutputFormat};
+use ocellus_kernels::cuda::schedule::{self, Schedule};
+pub use ocellus_kernels::cuda::top_k::MAX_K;
+use ocellus_kernels::cuda::top_k::TopK;
+use ocellus_kernels::jit::KernelSpec;
+use ocellus_kernels::plan::Plan;
+
+use crate::error::JobError;
+use crate::frame::{Encoded, Item, Picture};
+use crate::model::card;
+use crate::model::load::Model;
+use crate::stage::Stage;
+
+/// Workers that decode: the JPEG engines rest between two batches of one of them.
+pub const LOADERS: usize = 6;
+
+/// How a classifier runs on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneOptions {
+    /// Arithmetic.
+    pub precision: Precision,
+    /// Most images in one run of the network.
+    pub batch: NonZeroUsize,
+    /// Values of the output that are ranked, at most [`MAX_K`].
+    pub ranks: usize,
+}
+
+/// A classifier on a GPU, ready to be put into stages.
+pub struct Lane {
+    gpu: Gpu,
+    jpeg: Option<Jpeg>,
+    infer: Infer,
+    batch: usize,
+    warnings: Vec<String>,
+}
+
+impl Lane {
+    /// Plans, compiles and uploads. Where the batch does not fit the GPU's memory, half of it is tried, and so on.
+    ///
+    /// # Errors
+    /// [`KernelError::Unsupported`] where the GPU has no kernel for an operator, [`KernelError::OutOfMemory`] where not
+    /// even one image fits, and where a kernel does not compile or the driver fails.
+    pub fn new(gpu: Gpu, model: &Model, options: &LaneOptions) -> Result<Self, JobError> {
+        let mut warnings = Vec::new();
+        let mut batch = options.batch.get();
+        let (infer, largest) = loop {
+            match infer(&gpu, model, options, batch) {
+                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) if batch > 1 => batch /= 2,
+                made => break made?,
+            }
+        };
+        if batch < options.batch.get() {
+            warnings.push(format!("the GPU has memory for batches of {batch}, not of {}", options.batch));
+        }
+        // A network whose file fixes the batch takes no more.
+        let batch = batch.min(largest);
+        let jpeg = Jpeg::new(&gpu.device);
+        if let Err(error) = &jpeg {
+            warnings.push(format!("the CPU decodes: {error}"));
+        }
+        warnings.extend(gpu.jit.report().warnings);
+        Ok(Self { gpu, jpeg: jpeg.ok(), infer, batch, warnings })
+    }
+
+    /// Most images in one run of the network.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// True where the GPU decodes JPEG.
+    pub fn decodes(&self) -> bool {
+        self.jpeg.is_some()
+    }
+
+    /// What the user should know, one line each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// As the command line writes it.
+    pub fn name(&self) -> String {
+        format!("cuda:{}", self.gpu.device.facts().ordinal)
+    }
+
+    /// The stages, one after another; `cpu` makes stages that read and decode files with the CPU.
+    ///
+    /// # Errors
+    /// Where there is no memory, or nvJPEG or the driver fails.
+    pub fn stages<F>(self, cpu: impl Fn() -> Result<F, JobError>) -> Result<LaneStages<F>, JobError>
+    where
+        F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
+    {
+        let load = || match Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?) {
+            // The CPU decodes what this worker gets.
+            Err(KernelError::OutOfMemory { .. }) => Ok(Load::new(&self.gpu.device, None, cpu()?)?),
+            made => Ok(made?),
+        };
+        let loaders = (0..LOADERS).map(|_| load()).collect::<Result<Vec<_>, JobError>>()?;
+        let parts = load()?;
+        // What is left, for all the batches that may be in memory; half of it stays for nvJPEG and others.
+        let (free_bytes, _) = self.gpu.device.memory_bytes()?;
+        let arenas = load::ARENAS * (LOADERS + 1);
+        Ok(LaneStages {
+            batcher: WorkBatcher::new(self.batch, free_bytes / 2 / arenas),
+            loaders,
+            parts,
+            infer: self.infer,
+        })
+    }
+}
+
+/// The stages of a [`Lane`], in their order.
+pub struct LaneStages<F> {
+    /// Collects works.
+    pub batcher: WorkBatcher,
+    /// A pool that brings batches into the GPU's memory.
+    pub loaders: Vec<Load<F>>,
+    /// For [`LoadParts`].
+    pub parts: Load<F>,
+    /// Behind that on the same thread.
+    pub infer: Infer,
+}
+
+/// The stage, and the largest batch of its network.
+fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
+    let Gpu { device, jit } = gpu;
+    // One image has a graph of its own. What is left over at the end runs as a whole batch: that takes milliseconds.
+    let plans = [1, batch].into_iter().map(|size| Ok((size, model.plan(size)?)));
+    let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
+    let batches: Vec<usize> = plans.keys().copied().collect();
+    let planner = move |batch: usize| {
+        plans
+            .get(&batch)
+            .cloned()
+            .ok_or_else(|| KernelError::invalid("plan", format!("no plan for a batch of {batch}")))
+    };
+    let engine_options = EngineOptions { precision: options.precision, portable: false, batches };
+    let mut engine = CudaEngine::new(device, jit, Box::new(planner), &engine_options)?;
+    let stream = engine.stream().clone();
+    let largest = engine.network(batch).ok_or_else(|| KernelError::invalid("engine", "no network"))?;
+    let missing = |what| KernelError::invalid("engine", format!("the network has no {what}"));
+    let (_, input) = largest.input(0).ok_or_else(|| missing("input"))?;
+    let (desc, format) = (model.preprocess(), input_format(model, input));
+    let preprocess = GpuPreprocess::new(&stream, jit, desc, format, largest.batch())?;
+    let (_, output) = largest.output(0).ok_or_else(|| missing("output"))?;
+    let top_k = TopK::new(device, jit, output, scores(model), options.ranks, largest.batch())?;
+    let most = largest.batch();
+    Ok((Infer::new(engine, preprocess, top_k)?, most))
+}
+
+/// How the network reads pictures.
+fn input_format(model: &Model, input: &schedule::Placed) -> OutputFormat {
+    OutputFormat { dtype: input.tensor.dtype, layout: model.preprocess().layout, pitch: input.tensor.pitch }
+}
+
+/// What the network's output means.
+fn scores(model: &Model) -> Scores {
+    match model.card.output.decoder {
+        card::Decoder::Softmax => Scores::Logits,
+        card::Decoder::Probabilities => Scores::Probabilities,
+    }
+}
+
+/// The kernels before and behind a classifier's network.
+pub(crate) fn kernels_around(model: &Model, schedule: &Schedule) -> Vec<KernelSpec> {
+    let before = schedule.inputs.first().map(|input| input_format(model, input).kernel());
+    // Which classes are ranked, and how many, is no matter of the kernel.
+    let rank = |output: &schedule::Placed| softmax_top_k(&output.tensor, scores(model), TopKLayout { k: 1 }).kernel;
+    before.into_iter().chain(schedule.outputs.first().map(rank)).collect()
+}
