@@ -17,8 +17,9 @@ case "${1-}" in
 esac
 
 # C compiler and nasm: the feature libjpeg and the fuzzing engine. libjpeg-turbo-progs: djpeg, the tests' reference.
-# GStreamer: the plugin crate.
-packages=(gcc g++ make nasm pkg-config python3 python3-venv libjpeg-turbo-progs libgstreamer1.0-dev gstreamer1.0-tools)
+# GStreamer: the plugin crate. libclang: bindgen. libjpeg: the emulator's nvJPEG.
+packages=(gcc g++ make nasm pkg-config python3 python3-venv libjpeg-turbo-progs libgstreamer1.0-dev gstreamer1.0-tools
+    libclang-dev libjpeg-dev)
 deny_version=0.20.2
 tools="$PWD/target/tools"
 python="$PWD/.venv/bin/python"
@@ -105,7 +106,7 @@ workspace() {
 formatting() {
     cargo fmt --all --check
     local crate
-    for crate in fuzz peers onnx-proto-gen; do cargo fmt --manifest-path "tests/$crate/Cargo.toml" --check; done
+    for crate in fuzz peers onnx-proto-gen nvjpeg-bindgen; do cargo fmt --manifest-path "tests/$crate/Cargo.toml" --check; done
 }
 
 # The second one is also the check that the program builds without its default features.
@@ -116,6 +117,20 @@ clippy() {
 
 documentation() {
     RUSTDOCFLAGS=-Dwarnings workspace doc --no-deps
+}
+
+# The committed declarations of nvJPEG against the header in NVIDIA's wheel.
+nvjpeg_bindings() {
+    cargo run --locked --quiet --manifest-path tests/nvjpeg-bindgen/Cargo.toml -- --check \
+        .venv/lib/python3*/site-packages/nvidia/cu13/include/nvjpeg.h sys/src/nvjpeg/bindings.rs
+}
+
+# The GPU path without a GPU: what the emulator can do and CI has time for. Everything runs on a real one by tests/gpu.
+emulated() {
+    local libraries="$PWD/target/emulator"
+    tests/emulator/build.sh "$libraries"
+    env OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" REQUIRE_GPU=1 \
+        cargo test --locked -p tests --test gpu_ops --test gpu_conv --test gpu_top_k --test gpu_preprocess --test gpu_classify --test gpu_network
 }
 
 readme_command() {
@@ -141,6 +156,9 @@ if ! $quick; then
 fi
 # tests/tests/networks.rs has ONNX Runtime make what it compares with.
 if [ -x "$python" ]; then export OCELLUS_TEST_PYTHON="$python"; fi
+# tests/tests/kernels_compile.rs compiles every GPU kernel with NVRTC, which needs no GPU.
+nvidia=("$PWD"/.venv/lib/python3.*/site-packages/nvidia/cu13/lib)
+if [ -z "${OCELLUS_CUDA_LIBS-}" ] && [ -d "${nvidia[0]}" ]; then export OCELLUS_CUDA_LIBS="${nvidia[0]}" REQUIRE_NVRTC=1; fi
 step "formatting" formatting
 step "lints" clippy
 # The command-line tests build the program themselves; here, so that a build error is not a test's.
@@ -149,9 +167,12 @@ step "tests" workspace test
 if ! $quick; then
     # Of the whole workspace, so that no dependency is built a second time with other features.
     step "tests with libjpeg" workspace test --features tests/libjpeg --lib --test decode --test decode_layouts --test torture
+    step "the GPU's emulator" tests/emulator/test.sh
+    step "kernels on the emulator" emulated
     step "documentation" documentation
     step "licences, bans, sources" "$tools/bin/cargo-deny" check licenses bans sources
     step "golden data" tests/golden/check.sh "$python"
+    step "declarations of nvJPEG" nvjpeg_bindings
     step "fuzzing" tests/fuzz/run.sh 15
     step "README: classify samples/photos" readme_command
 fi

@@ -1,7 +1,10 @@
 //! Shared helpers of the integration tests: where the test data lies, the program under test, seeded random numbers,
 //! error norms.
 
+pub mod cases;
 pub mod gold;
+pub mod gpu;
+pub mod network;
 pub mod random;
 
 use std::env;
@@ -11,8 +14,12 @@ use std::sync::OnceLock;
 
 pub use random::Random;
 
-/// Root of the workspace: the folder of the top `Cargo.toml`.
+/// Root of the workspace: the folder of the top `Cargo.toml`. `$OCELLUS_TEST_ROOT` where the tests were carried to a
+/// machine without the sources.
 pub fn workspace_root() -> PathBuf {
+    if let Some(root) = env::var_os("OCELLUS_TEST_ROOT") {
+        return root.into();
+    }
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests).to_path_buf()
 }
@@ -37,13 +44,16 @@ fn data_root() -> PathBuf {
 }
 
 /// The program `ocellus` of the profile under test, to be run in the workspace root. Built first, so that no test sees an
-/// old one.
+/// old one; `$OCELLUS_TEST_PROGRAM` where the tests were carried to a machine without the sources.
 ///
 /// # Panics
 /// If it does not build.
 pub fn ocellus() -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
+        if let Some(program) = env::var_os("OCELLUS_TEST_PROGRAM") {
+            return program.into();
+        }
         // A test lies in TARGET/PROFILE/deps.
         let test = env::current_exe().unwrap_or_default();
         let profile = test.ancestors().nth(2).unwrap_or(&test);

@@ -2,12 +2,12 @@
 
 use ocellus_kernels::op::*;
 use proptest::prelude::*;
+use tests::cases::{Case, conv, conv_transpose, epilogues, x};
 
-use super::cases::{conv, conv_transpose, epilogues};
-use super::{Case, x};
+use super::trial;
 
 fn sound(case: &Case, seed: u64) -> Result<(), TestCaseError> {
-    let faults = case.faults(seed);
+    let faults = case.faults(seed, &trial());
     prop_assert!(faults.is_empty(), "{:?}:\n{}", case.op, faults.join("\n"));
     Ok(())
 }

@@ -1,8 +1,11 @@
 //! The table: each operator with each of its parameters, vector tails included.
 
-use ocellus_kernels::op::*;
+use ocellus_kernels::op::{
+    BinaryKind, Conv, ConvTranspose, Coordinates, Crop, Epilogue, Gemm, MatMul, NearestRounding, Op, PadMode, Pool,
+    PoolKind, ReduceKind, Resize, ResizeMode, Unary,
+};
 
-use super::{Case, Input, check, w, x};
+use super::{Case, Input, w, x};
 
 /// Errors of single roundings and of the elementary functions.
 const POINTWISE: f64 = 2e-6;
@@ -25,14 +28,16 @@ fn padded(d: Conv, stride: [usize; 2], pad: [usize; 4], dilation: [usize; 2]) ->
     Conv { p: out(d.h, d.r, 0), q: out(d.w, d.s, 1), stride, pad: [pad[0], pad[1]], dilation, ..d }
 }
 
-pub(super) fn conv(d: Conv) -> Case {
+/// A convolution of random operands.
+pub fn conv(d: Conv) -> Case {
     let output = [d.n, d.p, d.q, d.k];
     let mut inputs = vec![x(&[d.n, d.h, d.w, d.c]), w(&[d.k, d.r, d.s, d.c / d.groups])];
     operands(&d.epilogue, d.k, &output, &mut inputs);
     Case::new(Op::Conv(d), &inputs, &output, SUMS)
 }
 
-pub(super) fn conv_transpose(d: Conv) -> Case {
+/// A transposed convolution of random operands.
+pub fn conv_transpose(d: Conv) -> Case {
     let output = [d.n, d.p, d.q, d.k];
     let mut inputs = vec![x(&[d.n, d.h, d.w, d.c]), w(&[d.k, d.r, d.s, d.c / d.groups])];
     operands(&d.epilogue, d.k, &output, &mut inputs);
@@ -49,7 +54,8 @@ fn operands(epilogue: &Epilogue, channels: usize, output: &[usize], inputs: &mut
     }
 }
 
-pub(super) fn epilogues() -> Vec<Epilogue> {
+/// Epilogues with each of their parts.
+pub fn epilogues() -> Vec<Epilogue> {
     let relu6 = Unary::Clip { min: 0.0, max: 6.0 };
     let mut all = Vec::new();
     for bias in [false, true] {
@@ -62,8 +68,8 @@ pub(super) fn epilogues() -> Vec<Epilogue> {
     all
 }
 
-#[test]
-fn convolutions() {
+/// Dense, grouped and depthwise convolutions.
+pub fn convolutions() -> Vec<Case> {
     let mut cases = Vec::new();
     for epilogue in epilogues() {
         cases.push(conv(Conv { epilogue, ..conv_desc([1, 5, 7, 6], 19, [1, 1]) }));
@@ -103,11 +109,11 @@ fn convolutions() {
     cases.push(conv(padded(conv_desc([1, 16, 16, 3], 32, [3, 3]), [2, 2], [0, 0, 1, 1], [1, 1])));
     cases.push(conv(conv_desc([1, 16, 16, 3], 40, [16, 16])));
     cases.push(conv(conv_desc([2, 6, 6, 20], 24, [3, 3])));
-    check(&cases);
+    cases
 }
 
-#[test]
-fn transposed_convolutions() {
+/// Transposed convolutions.
+pub fn transposed_convolutions() -> Vec<Case> {
     let mut cases = Vec::new();
     for (kernel, stride, pad, extra, dilation, groups, c, k) in [
         ([2, 2], [2, 2], [0, 0], [0, 0], [1, 1], 1, 5, 7),
@@ -143,11 +149,11 @@ fn transposed_convolutions() {
             }));
         }
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn matrix_products() {
+/// Products with weights and of activations.
+pub fn matrix_products() -> Vec<Case> {
     let mut cases = Vec::new();
     for (m, n, k) in [(1, 1, 1), (1, 1000, 64), (2, 3, 5), (7, 16, 33), (17, 31, 100), (1, 5, 1280), (64, 64, 64)] {
         for epilogue in epilogues() {
@@ -165,11 +171,11 @@ fn matrix_products() {
     // Leading dimensions count as rows.
     let desc = Gemm { m: 6, n: 5, k: 4, epilogue: Epilogue::default() };
     cases.push(Case::new(Op::Gemm(desc), &[x(&[2, 3, 4]), w(&[5, 4])], &[2, 3, 5], SUMS));
-    check(&cases);
+    cases
 }
 
-#[test]
-fn pools() {
+/// Pools.
+pub fn pools() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [PoolKind::Max, PoolKind::Average, PoolKind::AveragePadded] {
         for c in [1, 3, 16, 63, 64, 65, 130] {
@@ -197,11 +203,11 @@ fn pools() {
             }
         }
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn reductions() {
+/// Functions over whole axes.
+pub fn reductions() -> Vec<Case> {
     let mut cases = Vec::new();
     for kind in [ReduceKind::Mean, ReduceKind::Sum, ReduceKind::Max, ReduceKind::Min] {
         for (dims, axes) in [
@@ -231,11 +237,11 @@ fn reductions() {
             cases.push(Case::new(Op::ArgMax { axis, select_last }, &[ties], &output, 0.0));
         }
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn unary_functions() {
+/// Functions of one tensor.
+pub fn unary_functions() -> Vec<Case> {
     let (wide, positive) = ((-12.0, 12.0), (1e-3, 50.0));
     let functions = [
         (Unary::Relu, wide),
@@ -273,12 +279,12 @@ fn unary_functions() {
     for f in [Unary::Floor, Unary::Ceil, Unary::Round, Unary::Relu, Unary::Neg] {
         cases.push(Case::new(Op::Unary(f), &[x(&[1, 50]).from(-9.0, 9.0).whole()], &[1, 50], 0.0));
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn binary_functions() {
-    use BinaryKind::*;
+/// Functions of two tensors, broadcast.
+pub fn binary_functions() -> Vec<Case> {
+    use BinaryKind::{Add, Div, Max, Min, Mul, PRelu, Pow, Sub};
     let mut cases = Vec::new();
     for kind in [Add, Sub, Mul, Div, Min, Max, Pow, PRelu] {
         for (a, b, output) in [
@@ -314,11 +320,11 @@ fn binary_functions() {
         let inputs = [x(&dims), w(&[channels]), w(&[channels])];
         cases.push(Case::new(Op::ScaleShift { axis }, &inputs, &dims, POINTWISE));
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn normalisations() {
+/// Softmax and layer normalisation.
+pub fn normalisations() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dims, axis) in [
         (vec![1, 1000], 1),
@@ -337,13 +343,15 @@ fn normalisations() {
         cases.push(Case::new(op, &[x(&dims).from(-3.0, 5.0), w(&inner), w(&inner)], &dims, SUMS));
     }
     cases.push(Case::new(Op::Softmax { axis: 0, log: false }, &[x(&[6, 3])], &[6, 3], SUMS).fixed());
-    check(&cases);
+    cases
 }
 
-#[test]
-fn resizes() {
-    use Coordinates::*;
-    use NearestRounding::*;
+/// Resizes.
+pub fn resizes() -> Vec<Case> {
+    use Coordinates::{
+        AlignCorners, Asymmetric, HalfPixel, HalfPixelSymmetric, PytorchHalfPixel, TfCropAndResize, TfHalfPixelForNn,
+    };
+    use NearestRounding::{Ceil, Floor, RoundPreferCeil, RoundPreferFloor};
     let mut cases = Vec::new();
     let nearest = [RoundPreferFloor, RoundPreferCeil, Floor, Ceil].map(ResizeMode::Nearest);
     for mode in nearest.into_iter().chain([ResizeMode::Linear]) {
@@ -379,11 +387,11 @@ fn resizes() {
             }
         }
     }
-    check(&cases);
+    cases
 }
 
-#[test]
-fn movements() {
+/// Operators that only move elements.
+pub fn movements() -> Vec<Case> {
     let mut cases = Vec::new();
     for (parts, rest, axis) in [
         (vec![3, 5, 1], vec![1, 4, 6], 3),
@@ -439,11 +447,11 @@ fn movements() {
     }
     cases.push(Case::new(Op::Transpose { perm: vec![1, 0] }, &[x(&[35, 18])], &[18, 35], 0.0).fixed());
     cases.push(Case::new(Op::Reshape, &[x(&[1, 4, 6])], &[1, 3, 8], 0.0));
-    check(&cases);
+    cases
 }
 
-#[test]
-fn conversions() {
+/// Conversions between element types.
+pub fn conversions() -> Vec<Case> {
     let mut cases = Vec::new();
     for (dims, axis, scales) in
         [(vec![1, 4, 5, 6], 3, 6), (vec![1, 4, 5, 6], 1, 4), (vec![1, 4, 5, 6], 0, 1), (vec![2, 1], 1, 1)]
@@ -465,5 +473,5 @@ fn conversions() {
     for integer_range in [None, Some((-128.0, 127.0)), Some((0.0, 255.0)), Some((0.0, 1.0))] {
         cases.push(Case::new(Op::Cast { integer_range }, &[x(&[1, 300]).from(-300.0, 300.0)], &[1, 300], 0.0));
     }
-    check(&cases);
+    cases
 }

@@ -1,0 +1,27 @@
+// Device and contexts: what every other call asks first.
+#pragma once
+#include "driver/api.hpp"
+
+namespace emulator {
+
+// CUDA_SUCCESS where cuInit was called and this OS thread has a context.
+CUresult ready();
+
+// Shared memory that a block may have: without asking, at most, and on one multiprocessor.
+constexpr unsigned kDefaultSharedBytes = 48 * 1024;
+unsigned shared_bytes_optin();
+unsigned shared_bytes_per_multiprocessor();
+
+constexpr unsigned kMaxThreadsPerMultiprocessor = 2048;
+
+}  // namespace emulator
+
+// Returns from a function of the interface with the first error.
+#define CHECK(expression)                                      \
+  do {                                                         \
+    if (const CUresult checked = (expression)) return checked; \
+  } while (false)
+#define REQUIRE(condition, error)  \
+  do {                             \
+    if (!(condition)) return error; \
+  } while (false)

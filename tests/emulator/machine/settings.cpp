@@ -1,0 +1,36 @@
+#include "machine/settings.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace emulator {
+namespace {
+
+unsigned long long number(const char* name, unsigned long long otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
+bool is(const char* name, const char* expected) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && std::strcmp(value, expected) == 0;
+}
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings all = {
+      static_cast<size_t>(number("OCELLUS_EMULATOR_MEMORY_BYTES", 8ull << 30)),
+      static_cast<unsigned>(number("OCELLUS_EMULATOR_CC", 80)),
+      is("OCELLUS_EMULATOR_ORDER", "lazy"),
+      is("OCELLUS_EMULATOR_COPIES", "early"),
+      number("OCELLUS_EMULATOR_SEED", 0),
+      // Each has up to 1,024 stacks, of two mappings each, of which a process may have about 65,000.
+      static_cast<unsigned>(std::clamp<unsigned long long>(number("OCELLUS_EMULATOR_THREADS", std::thread::hardware_concurrency()), 1, 16)),
+  };
+  return all;
+}
+
+}  // namespace emulator

@@ -1,0 +1,280 @@
+// Stand-in for libnvjpeg.so.13 on the CPU, with the functions that `sys` binds. Decodes with libjpeg into the planes as
+// stored, which is what nvJPEG's output "YUV" is. Device memory of the emulator is host memory.
+//
+// It is as unhelpful as the real one may be: the engines clobber their planes at once, whatever the stream still has to
+// do, and the picture is there only when the stream has come so far; a state that is used while its work runs, or after a
+// failure without being set up again, fails.
+//
+// The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
+// picture of an engines' batch is reported as decoded and is not), `fail-batches`.
+
+#include "nvjpeg/decode.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace {
+
+enum Backend { DEFAULT = 0, HYBRID = 1, GPU_HYBRID = 2, HARDWARE = 3 };
+enum Output { UNCHANGED = 0, YUV = 1, Y = 2 };
+
+using Stream = void*;
+
+struct Handle { int backend; };
+struct Decoder { int backend; };
+struct Params { int output = UNCHANGED; };
+struct Parsed { Header header; const uint8_t* data = nullptr; size_t length = 0; };
+struct DeviceBuffer { Picture picture; };
+struct PinnedBuffer { Picture picture; std::atomic<int> readers{0}; };
+
+struct State {
+  int batch = 0;
+  int output = YUV;
+  bool failed = false;
+  PinnedBuffer* pinned = nullptr;
+  DeviceBuffer* device = nullptr;
+  std::atomic<int> running{0};
+};
+
+struct Image { uint8_t* channel[4]; size_t pitch[4]; };
+
+bool told(const char* what) {
+  const char* list = std::getenv("EMULATED_NVJPEG");
+  return list && std::strcmp(list, what) == 0;
+}
+
+Status misuse(const char* what) {
+  std::fprintf(stderr, "emulated nvJPEG: %s\n", what);
+  return INTERNAL_ERROR;
+}
+
+// Runs when the stream comes to it, or at once where no emulated driver is loaded.
+void enqueue(Stream stream, std::function<void()> work) {
+  using Launch = int (*)(Stream, void (*)(void*), void*);
+  static const auto launch = [] {
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return driver ? reinterpret_cast<Launch>(dlsym(driver, "cuLaunchHostFunc")) : nullptr;
+  }();
+  auto* boxed = new std::function<void()>(std::move(work));
+  const auto run = [](void* pointer) {
+    std::unique_ptr<std::function<void()>> function(static_cast<std::function<void()>*>(pointer));
+    (*function)();
+  };
+  if (!launch || launch(stream, run, boxed) != 0) run(boxed);
+}
+
+int written(const Picture& picture, int output) { return output == Y ? 1 : picture.header.components; }
+
+void write(const Picture& picture, int output, const Image& image) {
+  for (int c = 0; c < written(picture, output); ++c) {
+    const Plane size = picture.header.planes[c];
+    for (unsigned y = 0; y < size.height; ++y) {
+      std::memcpy(image.channel[c] + y * image.pitch[c], &picture.samples[c][size_t(y) * size.width], size.width);
+    }
+  }
+}
+
+void clobber(const Picture& picture, int output, const Image& image) {
+  for (int c = 0; c < written(picture, output); ++c) {
+    const Plane size = picture.header.planes[c];
+    for (unsigned y = 0; y < size.height; ++y) std::memset(image.channel[c] + y * image.pitch[c], 0xA5, size.width);
+  }
+}
+
+bool on_engines(const Header& header) {
+  return !header.progressive && header.one_scan && header.subsampling != CSS_411 && header.subsampling != CSS_410 &&
+           header.subsampling != CSS_410V && header.subsampling != CSS_UNKNOWN;
+}
+
+bool by_kernels(const Header& header) { return header.subsampling != CSS_UNKNOWN; }
+
+Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, const size_t* lengths, Image* images,
+                    Stream stream) {
+  const bool engines = handle->backend == HARDWARE;
+  auto pictures = std::make_shared<std::vector<Picture>>(state->batch);
+  for (int i = 0; i < state->batch; ++i) {
+    Picture& picture = (*pictures)[i];
+    if (Status status = read_header(data[i], lengths[i], picture.header)) return status;
+    const bool taken = engines ? on_engines(picture.header) : by_kernels(picture.header);
+    if (!taken) return JPEG_NOT_SUPPORTED;
+    if (Status status = decode_picture(data[i], lengths[i], picture)) return status;
+  }
+  if (engines && told("fail-batches")) return EXECUTION_FAILED;
+  if (engines && told("skip-last")) pictures->pop_back();
+  std::vector<Image> copy(images, images + pictures->size());
+  if (engines) {
+    for (size_t i = 0; i < copy.size(); ++i) clobber((*pictures)[i], state->output, copy[i]);
+  }
+  ++state->running;
+  enqueue(stream, [state, pictures, copy, output = state->output] {
+    for (size_t i = 0; i < copy.size(); ++i) write((*pictures)[i], output, copy[i]);
+    --state->running;
+  });
+  return SUCCESS;
+}
+
+template <typename T, typename... Arguments>
+Status make(T** out, Arguments... arguments) {
+  if (!out) return INVALID_PARAMETER;
+  *out = new T{arguments...};
+  return SUCCESS;
+}
+
+template <typename T>
+Status destroy(T* object) {
+  if (!object) return INVALID_PARAMETER;
+  delete object;
+  return SUCCESS;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// By this symbol tests know whom they talk to.
+extern const int emulated_nvjpeg = 1;
+
+Status nvjpegGetProperty(int type, int* value) {
+  const int version[] = {13, 0, 4};
+  if (type < 0 || type > 2 || !value) return INVALID_PARAMETER;
+  *value = version[type];
+  return SUCCESS;
+}
+
+Status nvjpegCreateEx(int backend, void*, void*, unsigned, Handle** handle) {
+  if (backend < DEFAULT || backend > HARDWARE) return INVALID_PARAMETER;
+  if (backend == HARDWARE && told("no-engines")) return ARCH_MISMATCH;
+  return make(handle, backend);
+}
+Status nvjpegDestroy(Handle* handle) { return destroy(handle); }
+Status nvjpegSetDeviceMemoryPadding(size_t, Handle* handle) { return handle ? SUCCESS : INVALID_PARAMETER; }
+Status nvjpegSetPinnedMemoryPadding(size_t, Handle* handle) { return handle ? SUCCESS : INVALID_PARAMETER; }
+
+// Those of an H200 (GH100).
+Status nvjpegGetHardwareDecoderInfo(Handle* handle, unsigned* engines, unsigned* cores_per_engine) {
+  if (!handle) return INVALID_PARAMETER;
+  *engines = told("no-engines") ? 0 : 7;
+  *cores_per_engine = told("no-engines") ? 0 : 1;
+  return SUCCESS;
+}
+
+Status nvjpegJpegStreamCreate(Handle*, Parsed** stream) { return make(stream); }
+Status nvjpegJpegStreamDestroy(Parsed* stream) { return destroy(stream); }
+Status nvjpegJpegStreamParse(Handle*, const uint8_t* data, size_t length, int, int, Parsed* stream) {
+  stream->data = data;
+  stream->length = length;
+  return read_header(data, length, stream->header);
+}
+Status nvjpegJpegStreamGetComponentsNum(Parsed* stream, unsigned* count) {
+  *count = stream->header.components;
+  return SUCCESS;
+}
+Status nvjpegJpegStreamGetComponentDimensions(Parsed* stream, unsigned component, unsigned* width, unsigned* height) {
+  if (component >= unsigned(stream->header.components)) return INVALID_PARAMETER;
+  *width = stream->header.planes[component].width;
+  *height = stream->header.planes[component].height;
+  return SUCCESS;
+}
+
+Status nvjpegDecodeParamsCreate(Handle*, Params** params) { return make(params); }
+Status nvjpegDecodeParamsDestroy(Params* params) { return destroy(params); }
+Status nvjpegDecodeParamsSetOutputFormat(Params* params, int output) {
+  params->output = output;
+  return SUCCESS;
+}
+
+Status nvjpegJpegStateCreate(Handle*, State** state) { return make(state); }
+Status nvjpegJpegStateDestroy(State* state) {
+  if (state && state->running) return misuse("a state is destroyed while its work runs");
+  return destroy(state);
+}
+Status nvjpegDecodeBatchedInitialize(Handle*, State* state, int batch, int, int output) {
+  if (batch < 1 || (output != YUV && output != Y && output != UNCHANGED)) return INVALID_PARAMETER;
+  if (state->running) return misuse("a state is set up while its work runs");
+  state->batch = batch;
+  state->output = output;
+  state->failed = false;
+  return SUCCESS;
+}
+Status nvjpegDecodeBatchedPreAllocate(Handle*, State* state, int batch, int width, int height, int, int) {
+  return state->batch > 0 && batch > 0 && width > 0 && height > 0 ? SUCCESS : INVALID_PARAMETER;
+}
+Status nvjpegDecodeBatchedSupportedEx(Handle* handle, Parsed* stream, Params*, int* unsupported) {
+  if (handle->backend != HARDWARE) return IMPLEMENTATION_NOT_SUPPORTED;
+  *unsupported = !on_engines(stream->header);
+  return SUCCESS;
+}
+Status nvjpegDecodeBatched(Handle* handle, State* state, const uint8_t* const* data, const size_t* lengths,
+                           Image* images, Stream stream) {
+  if (state->running) return misuse("a state is used while its work runs");
+  if (state->failed || state->batch == 0) return misuse("a state is used without being set up (again)");
+  const Status status = decode_batch(handle, state, data, lengths, images, stream);
+  state->failed = status != SUCCESS;
+  return status;
+}
+
+Status nvjpegDecoderCreate(Handle*, int backend, Decoder** decoder) {
+  if (backend != HYBRID && backend != GPU_HYBRID) return INVALID_PARAMETER;
+  return make(decoder, backend);
+}
+Status nvjpegDecoderDestroy(Decoder* decoder) { return destroy(decoder); }
+Status nvjpegDecoderStateCreate(Handle*, Decoder*, State** state) { return make(state); }
+Status nvjpegDecoderJpegSupported(Decoder* decoder, Parsed* stream, Params*, int* unsupported) {
+  const bool codes = decoder->backend == HYBRID || (!stream->header.progressive && stream->header.one_scan);
+  *unsupported = !(codes && by_kernels(stream->header));
+  return SUCCESS;
+}
+
+Status nvjpegBufferPinnedCreate(Handle*, void*, PinnedBuffer** buffer) {
+  *buffer = new PinnedBuffer;
+  return SUCCESS;
+}
+Status nvjpegBufferPinnedDestroy(PinnedBuffer* buffer) { return destroy(buffer); }
+Status nvjpegBufferDeviceCreate(Handle*, void*, DeviceBuffer** buffer) { return make(buffer); }
+Status nvjpegBufferDeviceDestroy(DeviceBuffer* buffer) { return destroy(buffer); }
+Status nvjpegStateAttachPinnedBuffer(State* state, PinnedBuffer* buffer) {
+  state->pinned = buffer;
+  return SUCCESS;
+}
+Status nvjpegStateAttachDeviceBuffer(State* state, DeviceBuffer* buffer) {
+  state->device = buffer;
+  return SUCCESS;
+}
+
+Status nvjpegDecodeJpegHost(Handle*, Decoder*, State* state, Params*, Parsed* stream) {
+  PinnedBuffer* pinned = state->pinned;
+  if (!pinned || !state->device) return misuse("a state without buffers");
+  if (pinned->readers) return misuse("a pinned buffer is filled while it is read");
+  pinned->picture.header = stream->header;
+  return decode_picture(stream->data, stream->length, pinned->picture);
+}
+Status nvjpegDecodeJpegTransferToDevice(Handle*, Decoder*, State* state, Parsed*, Stream stream) {
+  if (state->running) return misuse("a state is used while its work runs");
+  ++state->running;
+  ++state->pinned->readers;
+  enqueue(stream, [state, pinned = state->pinned, device = state->device] {
+    device->picture = pinned->picture;
+    --pinned->readers;
+    --state->running;
+  });
+  return SUCCESS;
+}
+Status nvjpegDecodeJpegDevice(Handle*, Decoder*, State* state, Image* image, Stream stream) {
+  ++state->running;
+  enqueue(stream, [state, device = state->device, copy = *image] {
+    write(device->picture, YUV, copy);
+    --state->running;
+  });
+  return SUCCESS;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

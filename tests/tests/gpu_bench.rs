@@ -1,0 +1,165 @@
+//! `ocellus bench` writes the figures that it promises, under their names. How large they are is not tested.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tests::gpu::gpu;
+use tests::network::{NetworkBuilder, list};
+use tests::ocellus;
+
+/// Side of the test network's input.
+const SIDE_PX: i64 = 16;
+const CLASSES: usize = 6;
+
+/// A network that is quick to run.
+fn network(folder: &Path) -> PathBuf {
+    let mut builder = NetworkBuilder::new(3);
+    let x = builder.conv(NetworkBuilder::INPUT, 3, 8, 3, 2, 1.0);
+    let x = builder.node("Relu", &[&x], vec![]);
+    let x = builder.node("MaxPool", &[&x], vec![list("kernel_shape", &[2; 2]), list("strides", &[2; 2])]);
+    let scores = builder.classes(&x, 8, CLASSES, 1.0);
+    let path = folder.join("tiny.onnx");
+    fs::write(&path, builder.finish("tiny", SIDE_PX, &scores, CLASSES)).unwrap();
+    path
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = ocellus();
+    command.arg("bench").args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Measures, and checks that exactly these figures come out, in the table and in the file.
+fn measure(arguments: &[&str], unit: &str, names: &[&str]) -> (Vec<Value>, Output) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("figures.json");
+    let output = bench(arguments).arg("--json").arg(&file).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    let figures: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let found: Vec<_> = figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect();
+    assert_eq!(found, names, "{arguments:?}");
+    for figure in &figures {
+        // JSON has no infinity and no NaN: they would be null.
+        assert!(figure["value"].as_f64().is_some_and(|value| value > 0.0), "{figure}");
+        assert!(figure["spread"].as_f64().is_some_and(|spread| spread >= 0.0), "{figure}");
+        assert_eq!(figure["unit"], unit, "{figure}");
+        assert_eq!(figure["bound_percent"].is_null(), figure["bound"].is_null(), "{figure}");
+        assert!(text(&output.stdout).contains(figure["name"].as_str().unwrap()), "{}", text(&output.stdout));
+    }
+    (figures, output)
+}
+
+fn assert_bounded(figures: &[Value]) {
+    for figure in figures {
+        assert!(figure["bound_percent"].as_f64().is_some_and(|percent| percent > 0.0), "{figure}");
+    }
+}
+
+#[test]
+fn the_network_alone() {
+    if gpu().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let model = model.to_str().unwrap();
+    let names = ["infer.tiny.fp16.b1", "infer.tiny.fp16.b2"];
+    assert_bounded(&measure(&["infer", "--model", model, "--batch", "1,2"], "img/s", &names).0);
+    let names = ["infer.tiny.fp32.portable.b1"];
+    let portable = ["infer", "--model", model, "--batch", "1", "--portable", "--precision", "fp32"];
+    assert_bounded(&measure(&portable, "img/s", &names).0);
+    measure(&["startup", "--model", model, "--batch", "2"], "s", &["startup.tiny.fp16.cold", "startup.tiny.fp16.warm"]);
+}
+
+#[test]
+fn decoding() {
+    if gpu().is_none() {
+        return;
+    }
+    // Batches are larger than the number of pictures, and there are fewer pictures than workers.
+    let size = ["--size", "49x33", "--pictures", "2", "--batch", "3", "--workers", "3"];
+    for path in ["hw", "hybrid"] {
+        let name = format!("decode.{path}.49x33");
+        measure(&[&["decode", "--path", path], &size[..]].concat(), "img/s", &[&name]);
+    }
+}
+
+#[test]
+fn preprocessing() {
+    if gpu().is_none() {
+        return;
+    }
+    let names = ["preprocess.60x45.224.f16.b1", "preprocess.60x45.224.f16.b2"];
+    assert_bounded(&measure(&["preprocess", "--size", "60x45", "--batch", "1,2"], "img/s", &names).0);
+    let names = ["preprocess.641x32.640.f16.b1"];
+    assert_bounded(&measure(&["preprocess", "--size", "641x32", "--batch", "1"], "img/s", &names).0);
+    let detector = ["preprocess", "--size", "60x45", "--batch", "1", "--output", "640"];
+    measure(&detector, "img/s", &["preprocess.60x45.640.f16.b1"]);
+}
+
+#[test]
+fn files_to_labels() {
+    if gpu().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let arguments = ["e2e", "--size", "48x32", "--pictures", "3", "--batch", "2", "--seconds", "1", "--model"];
+    let arguments = [&arguments[..], &[model.to_str().unwrap()]].concat();
+    let (_, output) = measure(&arguments, "img/s", &["e2e.tiny.fp16.48x32"]);
+    let said = text(&output.stderr);
+    for part in ["decoded by: nvjpeg-hw ", "the bound: ", "load ", "busy"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    assert!(!said.contains("zune"), "{said}");
+}
+
+#[test]
+fn the_corpus_is_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = folder.path().join("a/photos");
+    let corpus = || bench(&["corpus", "--size", "40x30", "--pictures", "5"]).arg(&photos).output().unwrap();
+    let output = corpus();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut files: Vec<_> = fs::read_dir(&photos).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 5);
+    let contents: Vec<_> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+    assert!(contents.iter().all(|content| content.starts_with(&[0xff, 0xd8]) && content.ends_with(&[0xff, 0xd9])));
+    assert!(contents.windows(2).all(|pair| pair[0] != pair[1]));
+    let many = folder.path().join("many");
+    let output = bench(&["corpus", "--size", "9999x9999", "--pictures", "999999"]).arg(&many).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--pictures: at most 171"), "{}", text(&output.stderr));
+    let again = corpus();
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("not empty"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn wrong_usage_is_one_line() {
+    for (arguments, part) in [
+        (&["decode"][..], "--size"),
+        (&["decode", "--size", "500"], "500x375"),
+        (&["decode", "--size", "8x8"], "16 to 16384"),
+        (&["decode", "--size", "50x50", "--path", "cpu"], "hybrid"),
+        (&["decode", "--size", "50x50", "--batch", "0"], "--batch"),
+        (&["decode", "--size", "50x50", "--pictures", "18446744073709551615"], "1 to 1000000"),
+        (&["preprocess", "--size", "50x50", "--output", "225"], "640"),
+        (&["preprocess", "--size", "50x50", "--batch", "32,5000"], "1 to 4096"),
+        (&["infer", "--batch", "0"], "--batch"),
+        (&["e2e", "--size", "50x50", "--precision", "int4"], "fp16"),
+        (&["corpus", "--size", "50x50"], "FOLDER"),
+    ] {
+        let output = bench(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+}
