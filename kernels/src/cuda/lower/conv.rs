@@ -2,14 +2,12 @@
 
 mod tile;
 
-use std::sync::Arc;
-
 use tile::{Size, Tile};
 
+use super::emit::{self, Constants};
 use super::pack::Filter;
-use super::{Arg, Launch, Lowered, Packed, Packing, Precision, Source, Target, TypedStep, function, unsupported};
+use super::{Arg, Launch, Lowered, Packing, Precision, Source, Target, TypedStep, function, unsupported};
 use crate::error::KernelError;
-use crate::jit::KernelSpec;
 use crate::op::Conv;
 use crate::tensor::DType;
 
@@ -52,7 +50,8 @@ pub(super) fn lower(step: &TypedStep<'_>, desc: &Conv, target: &Target) -> Resul
     let (precision, channels, pixels, skip) = (target.precision, view.channels / view.pixels, view.pixels, view.skip);
     let filter = Packing::Filter(Filter { precision, channels, pixels, skip, row });
 
-    let mut constants = vec![Packed { constant: Arc::clone(weights), packing: filter }];
+    let mut constants = Constants::default();
+    let weights = constants.add(weights, filter);
     let x = address(step, 0, dtype, &mut constants)?;
     let epilogue = &desc.epilogue;
     let bias = if epilogue.bias { address(step, 2, DType::F32, &mut constants)? } else { Arg::Null };
@@ -71,37 +70,28 @@ pub(super) fn lower(step: &TypedStep<'_>, desc: &Conv, target: &Target) -> Resul
         ]
         .map(|(name, value)| (name, value.to_string())),
     );
-    let element = match dtype {
-        DType::F16 => "f16",
-        DType::Bf16 => "bf16",
-        _ => "float",
-    };
-    defines.push(("TYPE", element.into()));
-    defines.sort_unstable();
+    defines.push(("TYPE", emit::type_name(dtype)));
     let (file, entry) = match target.precision {
         Precision::Fp32 => ("conv_fp32.cu", "conv_fp32"),
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => ("conv_mma.cu", "conv_mma"),
     };
     let launch = Launch {
-        kernel: KernelSpec { file, entry, defines },
+        kernel: emit::spec(file, entry, defines),
         grid: [tile.count(&size) as u32, 1, desc.groups as u32],
         block: tile.threads() as u32,
         shared_bytes: tile.shared_bytes() as u32,
-        args: vec![x, Arg::Packed(0), bias, residual, Arg::Output, Arg::I32(size.pixels as i32)],
+        args: vec![x, weights, bias, residual, Arg::Output, Arg::I32(size.pixels as i32)],
         overlaps: true,
     };
-    Ok(Lowered { launches: vec![launch], constants, workspace_bytes: 0 })
+    Ok(Lowered { launches: vec![launch], constants: constants.0, workspace_bytes: 0 })
 }
 
 /// Where operand `n` lies: a constant becomes one of `constants`.
-fn address(step: &TypedStep<'_>, n: usize, dtype: DType, constants: &mut Vec<Packed>) -> Result<Arg, KernelError> {
+fn address(step: &TypedStep<'_>, n: usize, dtype: DType, constants: &mut Constants) -> Result<Arg, KernelError> {
     match &step.inputs[n] {
         Source::Activation(tensor) if tensor.dtype == dtype => Ok(Arg::Input(n)),
         Source::Activation(_) => Err(unsupported(step, "an operand has another type")),
-        Source::Constant(constant) => {
-            constants.push(Packed { constant: Arc::clone(constant), packing: Packing::Cast(dtype) });
-            Ok(Arg::Packed(constants.len() - 1))
-        }
+        Source::Constant(constant) => Ok(constants.add(constant, Packing::Cast(dtype))),
     }
 }
 

@@ -7,7 +7,7 @@ mod tile;
 use std::sync::Arc;
 
 use super::{
-    Arg, Launch, Lowered, MapKind, Packed, Packing, Source, Target, Tensor, TensorMap, TypedStep, conv, function,
+    Arg, Launch, Lowered, MapKind, Packed, Packing, Source, Target, Tensor, TensorMap, TypedStep, conv, emit, function,
 };
 use crate::jit::{Arch, KernelSpec};
 use crate::op::Conv;
@@ -160,10 +160,9 @@ fn tiled(base: Arg, dtype: DType, dims: &[u64], strides: &[u64], sizes: &[u32]) 
 /// Only what the kernel must know when it is compiled: layers that differ in batch alone share a kernel, and so do layers
 /// of 1x1 kernels that differ in height and width.
 fn defines(desc: &Conv, view: &View, config: &Config, dtype: DType) -> Vec<(&'static str, String)> {
-    let element = if dtype == DType::F16 { "f16" } else { "bf16" };
     let mut defines = vec![
         ("C_IN", desc.c.to_string()),
-        ("ELEMENT", element.into()),
+        ("ELEMENT", emit::type_name(dtype)),
         ("GROUPS", config.tile.groups.to_string()),
         ("HAS_BIAS", u8::from(desc.epilogue.bias).to_string()),
         ("HAS_RESIDUAL", u8::from(desc.epilogue.residual).to_string()),
