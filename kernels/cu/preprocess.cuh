@@ -14,6 +14,9 @@ struct Settings {
   int width;        // of the network's input
   int height;
   int reversed;  // blue first
+  // Numbers that instructions want in registers. Were they known to the compiler, it would put them there each time.
+  u32 f16_bytes;  // 0x6564: upper bytes of 1024 + x and of 1280 + x in binary16, x from 0 to 255
+  u32 minus_f16;  // 0x9b009b00: what makes x of the bits of 1280 + x, twice
 };
 
 enum Format { kRgb, kGray, kPlanar, kNv12 };
@@ -22,8 +25,9 @@ struct Picture {
   u64 plane[3];
   u64 across;  // Table of the first pass
   u64 down;    // Table of the second pass
+  u64 image;   // first element of its place in the output
+  u64 first;   // element of its first output there
   u32 pitch[3];
-  int slot;  // place in the output
   int width;
   int height;
   int chroma_width;
@@ -34,17 +38,17 @@ struct Picture {
   int smooth;          // chroma is interpolated along rows
   int near_weight;     // of the nearer and the next chroma row; sums of all weights are 256
   int far_weight;
-  int row_bias[2];     // added in even and odd rows
-  int column_bias[2];  // added in even and odd columns
-  int vector;          // planes may be read 4 bytes at a time at multiples of 4
+  int row_bias[2];     // added to the sums of even and odd rows
+  int odd_bias;        // added in odd columns, where chroma is interpolated along rows
   int swap;            // (x, y) is (v, u)
   int flip_x;          // x counts from the far end
   int flip_y;
   int size[2];     // outputs along u and v
-  int swap_out;    // (column, row) of the output is (v, u)
-  int to[2];       // column and row of the first output
+  int step[2];     // elements from output to output along u and v
+  int columns[2];  // of the output, between which the picture lies
   int line;        // bytes of a row of samples in shared memory
   int chunk;       // columns that are in shared memory at a time
+  int parts;       // warps that share the rows of a strip between them: 1, 2 or 4
 };
 
 // Inputs of 16 neighbouring outputs of an axis.
@@ -56,7 +60,8 @@ struct Block {
 };
 
 // Blocks, then weights: for each step three digits of radix 256, each as the fragments of a matrix of 16 outputs by 32
-// inputs, 16 bytes a lane.
+// inputs, 16 bytes a lane. The second pass takes its inputs as the first one leaves them in the lanes: byte i of the word
+// of inputs 4 t to 4 t + 3 is row 2 t + i % 2 + 8 (i / 2), and rows from 16 on likewise.
 struct Table {
   const Block* blocks;
   const uint4* weights;
@@ -65,7 +70,16 @@ struct Table {
 // Work of a thread block: outputs of 16 `count` along u from block `u` on, and of block `v` along v; or border.
 struct Item {
   int picture;
-  int count;  // 0: whole rows of border, -1: the left part of rows, -2: the right part
-  int u;      // first row, for a border
-  int v;      // rows, for a border
+  int count;    // 0: whole rows of border, -1: the left part of rows, -2: the right part
+  int u;        // first row, for a border
+  int v;        // rows, for a border
+  int left;     // first source column that is read, a multiple of 16
+  int columns;  // from there on
+  int top;      // first source row
+  int rows;     // from there on
+  int step;     // of the table `down`, the first one of block `v`
+  // Where a thread block is, in its copy; zero at first.
+  int strip;
+  int chunk;  // column of it, from `left` on
+  int unused;
 };

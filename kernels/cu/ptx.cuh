@@ -6,6 +6,7 @@ typedef unsigned char u8;
 typedef signed char s8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef long long i64;
 typedef unsigned long long u64;
 
 // Declares `unsigned char* name`, the block's dynamic shared memory. At most once a kernel.
@@ -82,19 +83,54 @@ __device__ __forceinline__ void mma_s8_u8(int (&d)[4], const u32 (&a)[4], const 
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four numbers cut to 0..255, as bytes from the lowest up.
-__device__ __forceinline__ u32 pack_u8(int b0, int b1, int b2, int b3) {
-  u32 hi, all;
-  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(hi) : "r"(b3), "r"(b2), "r"(0));
-  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b1), "r"(b0), "r"(hi));
+// Two numbers cut to 0..255, as the lower bytes; the lower half of `upper` is the upper half.
+__device__ __forceinline__ u32 pack_u8(int b0, int b1, u32 upper) {
+  u32 all;
+  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b1), "r"(b0), "r"(upper));
   return all;
 }
 
-// Two numbers likewise.
-__device__ __forceinline__ u16 pack_u8(int b0, int b1) {
-  u32 both;
-  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(both) : "r"(b1), "r"(b0), "r"(0));
-  return (u16)both;
+// a1 b1 + a0 b0 + c of the 16-bit numbers a1, a0 and bytes of b, without signs, modulo 2^32: bytes 0 and 1, or 2 and 3.
+__device__ __forceinline__ u32 dot_2_low(u32 a, u32 b, u32 c) {
+  u32 d;
+  asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+__device__ __forceinline__ u32 dot_2_high(u32 a, u32 b, u32 c) {
+  u32 d;
+  asm("dp2a.hi.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// A number cut to 0..255.
+__device__ __forceinline__ int cut_u8(int x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  int r;
+  asm("min.relu.s32 %0, %1, %2;" : "=r"(r) : "r"(x), "r"(255));
+  return r;
+#else
+  return x < 0 ? 0 : x > 255 ? 255 : x;
+#endif
+}
+
+// Sums of two times 16 bits, each with its sign and cut to 0..255.
+__device__ __forceinline__ u32 add_cut_u8x2(u32 a, u32 b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  u32 sum, cut;
+  asm("add.s16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  asm("min.relu.s16x2 %0, %1, %2;" : "=r"(cut) : "r"(sum), "r"(0x00ff00ffu));
+  return cut;
+#else
+  auto half = [](u32 x, u32 y) { return (u32)cut_u8((int)((x + y) << 16) >> 16); };
+  return half(a, b) | half(a >> 16, b >> 16) << 16;
+#endif
+}
+
+// The nearest whole number, of two the even one, cut to -128..127.
+__device__ __forceinline__ s8 f32_to_s8(float x) {
+  int r;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return (s8)r;
 }
 
 // Asks for 128 bytes to be in the second-level cache soon.

@@ -16,6 +16,7 @@ __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((u32)
 __device__ __forceinline__ void store_as(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store_as(f16* to, float x) { to->bits = f32_to_f16(x); }
 __device__ __forceinline__ void store_as(bf16* to, float x) { to->bits = (u16)pack_bf16(x, 0.0f); }
+__device__ __forceinline__ void store_as(s8* to, float x) { *to = f32_to_s8(x); }
 
 // Both halves of a register as floats, and back.
 __device__ __forceinline__ float2 unpack(f16, u32 x) { return make_float2(f16_to_f32((u16)x), f16_to_f32((u16)(x >> 16))); }

@@ -24,6 +24,11 @@ pub fn gpu() -> Option<&'static Gpu> {
     }
 }
 
+/// True where the GPU is the emulator, which takes thousands of times as long.
+pub fn is_emulated(gpu: &Gpu) -> bool {
+    gpu.device.facts().name == "Ocellus emulator"
+}
+
 fn open() -> Result<Gpu, KernelError> {
     // Where the program lies beside the tests it compiles for them, on all cores.
     let worker = std::env::var_os("OCELLUS_TEST_PROGRAM").map(Into::into);

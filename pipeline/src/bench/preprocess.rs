@@ -101,7 +101,8 @@ pub struct PreprocessBench {
 /// Where there is no memory or the GPU fails.
 pub fn measure(gpu: &Gpu, bench: &PreprocessBench) -> Result<Vec<Measurement>, JobError> {
     let copy_bytes_per_s = copy_rate(&gpu.device)?;
-    let (desc, format) = (bench.output.desc(), OutputFormat { dtype: DType::F16, layout: Layout::Nhwc, pitch: PITCH });
+    let (desc, format) =
+        (bench.output.desc(), OutputFormat { dtype: DType::F16, layout: Layout::Nhwc, pitch: PITCH, step: 1.0 });
     let picture = photo(bench.width_px.into(), bench.height_px.into());
     let stream = Stream::new(&gpu.device, Priority::Low)?;
     let mut noise = Noise::new(&stream, planes_bytes(&picture))?;

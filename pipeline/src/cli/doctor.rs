@@ -209,7 +209,7 @@ impl<'a> Bench<'a> {
 
     /// The pixels of planes, as values of 0 to 255.
     fn pixels(&mut self, desc: PreprocessDesc, planes: &[Plane], len: usize) -> Result<Vec<f32>, KernelError> {
-        let format = OutputFormat { dtype: DType::F32, layout: Layout::Nhwc, pitch: 3 };
+        let format = OutputFormat { dtype: DType::F32, layout: Layout::Nhwc, pitch: 3, step: 1.0 };
         let output = DeviceMemory::new(&self.stream, 4 * len)?;
         output.fill(0xff)?;
         let mut preprocess = GpuPreprocess::new(&self.stream, &self.gpu.jit, desc, format, 1)?;

@@ -179,7 +179,7 @@ fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Resul
 
 /// How the network reads pictures.
 fn input_format(model: &Model, input: &schedule::Placed) -> OutputFormat {
-    OutputFormat { dtype: input.tensor.dtype, layout: model.preprocess().layout, pitch: input.tensor.pitch }
+    OutputFormat { dtype: input.tensor.dtype, layout: model.preprocess().layout, pitch: input.tensor.pitch, step: 1.0 }
 }
 
 /// What the network's output means.

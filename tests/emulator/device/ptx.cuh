@@ -5,6 +5,7 @@ typedef unsigned char u8;
 typedef signed char s8;
 typedef unsigned short u16;
 typedef unsigned int u32;
+typedef long long i64;
 typedef unsigned long long u64;
 
 #define DYNAMIC_SMEM(name) unsigned char* const name = emulator::machine->dynamic_smem()
@@ -44,13 +45,23 @@ namespace emulator {
 inline u32 saturate_u8(int x) { return x < 0 ? 0 : x > 255 ? 255 : x; }
 }  // namespace emulator
 
-__device__ __forceinline__ u32 pack_u8(int b0, int b1, int b2, int b3) {
-  // Not a loop over an array: g++ 12 takes zeros that become known by inlining for what -ftrivial-auto-var-init wrote.
-  using emulator::saturate_u8;
-  return saturate_u8(b0) | saturate_u8(b1) << 8 | saturate_u8(b2) << 16 | saturate_u8(b3) << 24;
+__device__ __forceinline__ u32 pack_u8(int b0, int b1, u32 upper) {
+  return emulator::saturate_u8(b0) | emulator::saturate_u8(b1) << 8 | upper << 16;
 }
 
-__device__ __forceinline__ u16 pack_u8(int b0, int b1) { return (u16)(emulator::saturate_u8(b0) | emulator::saturate_u8(b1) << 8); }
+__device__ __forceinline__ u32 dot_2_low(u32 a, u32 b, u32 c) { return c + (a & 0xffff) * (b & 255) + (a >> 16) * (b >> 8 & 255); }
+__device__ __forceinline__ u32 dot_2_high(u32 a, u32 b, u32 c) { return dot_2_low(a, b >> 16, c); }
+
+__device__ __forceinline__ int cut_u8(int x) { return (int)emulator::saturate_u8(x); }
+__device__ __forceinline__ u32 add_cut_u8x2(u32 a, u32 b) {
+  using emulator::saturate_u8;
+  return saturate_u8((short)(a + b)) | saturate_u8((short)((a >> 16) + (b >> 16))) << 16;
+}
+
+__device__ __forceinline__ s8 f32_to_s8(float x) {
+  const float r = __builtin_rintf(x);
+  return (s8)(r < -128.0f ? -128.0f : r > 127.0f ? 127.0f : r);
+}
 
 __device__ __forceinline__ void prefetch(const void*) {}
 

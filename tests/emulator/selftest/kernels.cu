@@ -53,7 +53,7 @@ extern "C" __global__ void tile_s8_u8(const u32* a, const u32* b, int* c) {
 }
 
 extern "C" __global__ void bytes(const int* x, u32* out) {
-  out[0] = pack_u8(x[0], x[1], x[2], x[3]);
+  out[0] = pack_u8(x[0], x[1], pack_u8(x[2], x[3], 0));
   out[1] = permute_bytes(0x33221100u, 0x77665544u, 0x7250u);
 }
 

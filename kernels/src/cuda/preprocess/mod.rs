@@ -18,7 +18,7 @@ use crate::picture::PictureDesc;
 use crate::preprocess::place::check;
 use crate::preprocess::{PreprocessDesc, Transform};
 use crate::tensor::{DType, Layout};
-use plan::{Batch, Cut, MAX_SHARED_BYTES, PicturePlan, check_output, settings};
+use plan::{Batch, Cut, PicturePlan, check_output, settings, shared_budget_bytes};
 use upload::{Slot, Tables};
 
 /// Threads of a block.
@@ -29,20 +29,27 @@ const SLOTS: usize = 4;
 const KNOWN_PLANS: usize = 4096;
 
 /// How values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutputFormat {
-    /// f32, f16 or bf16.
+    /// f32, f16, bf16 or i8.
     pub dtype: DType,
     /// Axis order; that of the description does not matter here.
     pub layout: Layout,
     /// Elements from one pixel to the next in N, H, W, C: 3 or more, the others are zero. 3 in N, C, H, W.
     pub pitch: usize,
+    /// What 1 stands for in i8: a value is divided by it, rounded to nearest (halves to even) and cut to -128..=127. Of no
+    /// meaning elsewhere.
+    pub step: f32,
 }
 
 impl OutputFormat {
     /// Bytes of an image of `desc`.
     pub fn image_bytes(&self, desc: &PreprocessDesc) -> usize {
-        let element = if self.dtype == DType::F32 { 4 } else { 2 };
+        let element = match self.dtype {
+            DType::F32 => 4,
+            DType::I8 => 1,
+            _ => 2,
+        };
         desc.width_px * desc.height_px * self.pitch * element
     }
 
@@ -51,6 +58,7 @@ impl OutputFormat {
         let kind = match self.dtype {
             DType::F16 => "1",
             DType::Bf16 => "2",
+            DType::I8 => "3",
             _ => "0",
         };
         let planes = if self.layout == Layout::Nchw { "1" } else { "0" };
@@ -62,9 +70,9 @@ impl OutputFormat {
 /// Where a plane lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlane {
-    /// Of its first sample. A multiple of 4, as well as the pitch, is faster.
+    /// Of its first sample, a multiple of 16.
     pub address: u64,
-    /// Bytes from row to row.
+    /// Bytes from row to row, a multiple of 16. All of them may be read, in every row.
     pub pitch_bytes: u32,
 }
 
@@ -81,7 +89,10 @@ pub struct DevicePicture {
 pub struct GpuPreprocess {
     stream: Stream,
     function: Function,
+    /// Most of a block.
+    shared_bytes: usize,
     desc: PreprocessDesc,
+    output: OutputFormat,
     max_batch: usize,
     settings: Vec<u8>,
     plans: HashMap<PictureDesc, Arc<(PicturePlan, Cut)>>,
@@ -104,15 +115,16 @@ impl GpuPreprocess {
     ) -> Result<Self, KernelError> {
         check(&desc)?;
         check_output(&output)?;
-        let settings = settings(&desc)?;
+        let settings = settings(&desc, &output)?;
+        let shared_bytes = shared_budget_bytes(stream.device().facts().shared_bytes as usize);
         let kernel = output.kernel();
         let cubins = jit.compile(std::slice::from_ref(&kernel))?;
         let cubin = cubins.first().ok_or_else(|| KernelError::gpu("no kernel was compiled"))?;
-        let function = Function::load(stream.device(), cubin, kernel.entry, MAX_SHARED_BYTES as u32)?;
+        let function = Function::load(stream.device(), cubin, kernel.entry, shared_bytes as u32)?;
         let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
         let tables = Tables::new(stream)?;
         let (stream, plans) = (stream.clone(), HashMap::new());
-        Ok(Self { stream, function, desc, max_batch, settings, plans, tables, slots, next: 0 })
+        Ok(Self { stream, function, shared_bytes, desc, output, max_batch, settings, plans, tables, slots, next: 0 })
     }
 
     /// Enqueues the preprocessing of `pictures`, image `i` to `output_address + i * image_bytes`; gives the transforms.
@@ -120,7 +132,7 @@ impl GpuPreprocess {
     /// where four earlier calls are still under way.
     ///
     /// # Errors
-    /// Where there are too many pictures, one is empty or too large, the output's address is no multiple of 16, or the
+    /// Where there are too many pictures, one is empty or too large, an address or a pitch is no multiple of 16, or the
     /// GPU fails.
     pub fn enqueue(&mut self, pictures: &[DevicePicture], output_address: u64) -> Result<Vec<Transform>, KernelError> {
         if pictures.len() > self.max_batch || !output_address.is_multiple_of(16) {
@@ -130,9 +142,13 @@ impl GpuPreprocess {
         if pictures.is_empty() {
             return Ok(Vec::new());
         }
+        let aligned = |plane: &DevicePlane| plane.address.is_multiple_of(16) && plane.pitch_bytes.is_multiple_of(16);
+        if !pictures.iter().all(|picture| picture.planes[..picture.desc.planes()].iter().all(aligned)) {
+            return Err(KernelError::invalid("preprocess", "planes that are not at multiples of 16 bytes"));
+        }
         let plans = pictures.iter().map(|picture| self.plan(&picture.desc)).collect::<Result<Vec<_>, _>>()?;
         let places = self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes))?;
-        let batch = Batch::new(&self.desc, &self.settings, &plans, |i| {
+        let batch = Batch::new(&self.desc, &self.output, &self.settings, &plans, |i| {
             let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
             (planes, [places[2 * i], places[2 * i + 1]])
         });
@@ -171,7 +187,7 @@ impl GpuPreprocess {
         }
         let plan = PicturePlan::new(&self.desc, picture)?;
         let [across, down] = [self.tables.get(&plan.axes[0])?, self.tables.get(&plan.axes[1])?];
-        let cut = Cut::new(&across, &down);
+        let cut = Cut::new(&plan.placed, &self.desc, [&across, &down], self.shared_bytes);
         let plan = Arc::new((plan, cut));
         if self.plans.len() >= KNOWN_PLANS {
             self.plans.clear();

@@ -4,33 +4,43 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::OutputFormat;
-use super::table::{AxisKey, AxisTable, Block, INPUTS, OUTPUTS};
+use super::table::{AxisKey, AxisTable, Block, INPUTS, Pass};
 use crate::error::KernelError;
 use crate::picture::{PictureDesc, PixelFormat};
 use crate::preprocess::place::{MAX_PIXELS, Placement, constants, place};
 use crate::preprocess::{ColourOrder, PreprocessDesc, ResizeRule};
 use crate::tensor::{DType, Layout};
 
-/// Shared memory that a block may take: two blocks fit a multiprocessor of every architecture.
-pub(super) const MAX_SHARED_BYTES: usize = 48 << 10;
-/// Of it, what holds a picture's description.
-const HEADER_BYTES: usize = 256;
+/// Warps of a thread block.
+const WARPS: usize = 8;
+/// Of shared memory, what holds a picture's description.
+const HEADER_BYTES: usize = 320;
 /// Source rows of a strip.
 const STRIP: usize = 32;
-/// Bytes of a column of 32 rows between the passes.
-const COLUMN_BYTES: usize = 48;
+/// Rows of a strip that a warp resamples at a time.
+const UNIT: usize = 8;
 /// Most blocks of outputs side by side.
-const MAX_BLOCKS: usize = 8;
+const MAX_BLOCKS: usize = 16;
 /// Bytes of the sums of 16 outputs by 8 lines.
 const SUMS_BYTES: usize = 12 * 32 * 4;
+/// Pixels that are read at a time.
+const PIXELS: usize = 16;
 /// Source columns in shared memory at a time where they do not all fit.
-const CHUNK: usize = 352;
+const CHUNK: usize = 320;
+
+/// Shared memory that a block may take, of what the device allows one: two blocks fit a multiprocessor, three where there
+/// is as much as on an H100.
+pub(super) fn shared_budget_bytes(device_bytes: usize) -> usize {
+    const MOST: usize = 72 << 10;
+    (device_bytes / 2).saturating_sub(1 << 10).min(MOST)
+}
 /// Output rows that a block fills with the border's value.
 const BORDER_ROWS: usize = 16;
 
 /// `Settings` of `preprocess.cuh`.
-pub(super) fn settings(desc: &PreprocessDesc) -> Result<Vec<u8>, KernelError> {
-    let constants = constants(desc)?;
+pub(super) fn settings(desc: &PreprocessDesc, output: &OutputFormat) -> Result<Vec<u8>, KernelError> {
+    let step = if output.dtype == DType::I8 { output.step } else { 1.0 };
+    let constants = constants(desc)?.map(|(factor, shift)| (factor / step, shift / step));
     let fill = if let ResizeRule::Letterbox { fill, .. } = desc.resize { fill } else { [0; 3] };
     let border = [0, 1, 2].map(|c| f32::from(fill[c]).mul_add(constants[c].0, constants[c].1));
     let mut words = Words::default();
@@ -38,6 +48,7 @@ pub(super) fn settings(desc: &PreprocessDesc) -> Result<Vec<u8>, KernelError> {
     words.floats(constants.map(|(_, shift)| shift));
     words.floats(border);
     words.numbers([desc.width_px, desc.height_px, usize::from(desc.colour == ColourOrder::Bgr)]);
+    words.numbers([0x6564, 0x9b00_9b00]);
     Ok(words.0)
 }
 
@@ -52,6 +63,10 @@ impl Words {
 
     fn addresses<const N: usize>(&mut self, values: [u64; N]) {
         self.0.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+
+    fn signed(&mut self, value: i32) {
+        self.0.extend(value.to_le_bytes());
     }
 
     fn numbers<const N: usize>(&mut self, values: [usize; N]) {
@@ -78,33 +93,92 @@ pub(super) struct Cut {
     line: usize,
     /// Columns at a time.
     chunk: usize,
+    /// Warps that share the rows of a strip.
+    parts: usize,
     pub(super) shared_bytes: usize,
     /// Source samples that a thread block reads, for the order of work.
     cost: usize,
+    /// `Item`s of `preprocess.cuh` behind their first word.
+    items: Vec<Item>,
 }
 
+/// Words of an `Item`.
+const ITEM_WORDS: usize = 12;
+
+/// An `Item` but for its first word, the picture.
+type Item = [usize; ITEM_WORDS - 1];
+
 impl Cut {
-    /// The largest cut whose blocks fit shared memory.
-    pub(super) fn new(across: &AxisTable, down: &AxisTable) -> Self {
+    /// Cuts a picture, of whose axes these are the tables, for blocks of up to `budget_bytes` of shared memory.
+    pub(super) fn new(
+        placed: &Placement,
+        desc: &PreprocessDesc,
+        [across, down]: [&AxisTable; 2],
+        budget_bytes: usize,
+    ) -> Self {
+        let mut cut = Self::largest(across, down, budget_bytes);
+        for (v, down) in down.blocks.iter().enumerate() {
+            for (n, across) in across.blocks.chunks(cut.blocks).enumerate() {
+                let [columns, rows] = [sources(across), down.start..down.start + down.extent];
+                let size = [columns.start, columns.len(), rows.start, rows.len()];
+                let [left, columns, top, rows] = size;
+                cut.items.push([across.len(), n * cut.blocks, v, left, columns, top, rows, down.first, 0, 0, 0]);
+            }
+        }
+        cut.add_border(placed, desc);
+        cut
+    }
+
+    /// Fills what of the output lies around the picture.
+    fn add_border(&mut self, placed: &Placement, desc: &PreprocessDesc) {
+        let ([column, row], [width, height]) = (placed.to, placed.size);
+        let (whole, left, right) = (0, (-1i32) as u32 as usize, (-2i32) as u32 as usize);
+        let mut add = |part: usize, rows: Range<usize>| {
+            let count = |first: usize| BORDER_ROWS.min(rows.end - first);
+            let items =
+                rows.clone().step_by(BORDER_ROWS).map(|first| [part, first, count(first), 0, 0, 0, 0, 0, 0, 0, 0]);
+            self.items.extend(items);
+        };
+        add(whole, 0..row);
+        add(whole, row + height..desc.height_px);
+        if column > 0 {
+            add(left, row..row + height);
+        }
+        if column + width < desc.width_px {
+            add(right, row..row + height);
+        }
+    }
+
+    /// The largest cut whose blocks fit, or [`CHUNK`] columns at a time; without items.
+    fn largest(across: &AxisTable, down: &AxisTable, budget_bytes: usize) -> Self {
         let all = across.blocks.len();
         let strips = down.blocks.iter().map(|block| block.steps).max().unwrap_or(1);
         let rows = down.blocks.iter().map(|block| block.extent).max().unwrap_or(1);
-        let kept_down = |blocks: usize| if strips > 1 { 2 * blocks * SUMS_BYTES } else { 0 };
-        let between = |blocks: usize| 3 * OUTPUTS * blocks * COLUMN_BYTES;
+        let cut = |blocks: usize, columns: usize, chunked: bool| {
+            let line = odd_line(columns);
+            let parts = match WARPS / blocks {
+                _ if rows <= UNIT && !chunked => 1,
+                0 | 1 => 1,
+                2 | 3 => 2,
+                _ => 4,
+            };
+            // Of every warp that hands on what it has summed up.
+            let down = if strips > 1 || parts > 1 { 2 * blocks * parts } else { 0 };
+            let across = if chunked { STRIP / UNIT } else { 0 };
+            let shared_bytes = HEADER_BYTES + 3 * STRIP * line + (down + across) * SUMS_BYTES;
+            let (chunk, cost) = (columns.next_multiple_of(INPUTS), rows * columns);
+            Self { blocks, line, chunk, parts, shared_bytes, cost, items: Vec::new() }
+        };
         for most in (1..=MAX_BLOCKS.min(all)).rev() {
             let blocks = all.div_ceil(all.div_ceil(most));
             let wide = across.blocks.chunks(blocks).map(width).max().unwrap_or(1);
-            let line = odd_line(wide);
-            let shared_bytes = HEADER_BYTES + 3 * STRIP * line + between(blocks) + kept_down(blocks);
-            if shared_bytes <= MAX_SHARED_BYTES {
-                return Self { blocks, line, chunk: wide.next_multiple_of(INPUTS), shared_bytes, cost: rows * wide };
+            let whole = cut(blocks, wide, false);
+            if whole.shared_bytes <= budget_bytes {
+                return whole;
             }
         }
-        let line = odd_line(CHUNK + 8);
-        let kept_across = STRIP / 8 * SUMS_BYTES;
-        let shared_bytes = HEADER_BYTES + 3 * STRIP * line + between(1) + kept_down(1) + kept_across;
         let wide = across.blocks.iter().map(|block| block.extent).max().unwrap_or(1);
-        Self { blocks: 1, line, chunk: CHUNK, shared_bytes, cost: rows * wide }
+        Self { chunk: CHUNK, cost: rows * wide, ..cut(1, CHUNK + PIXELS, true) }
     }
 }
 
@@ -122,8 +196,7 @@ impl PicturePlan {
         let job = placed.job(desc, source);
         let vertical_first = job.vertical_first();
         let [u, v] = if vertical_first { [1, 0] } else { [0, 1] };
-        // The first pass reads samples four at a time.
-        let axes = [AxisKey { axis: job.key(u), align: 4 }, AxisKey { axis: job.key(v), align: 1 }];
+        let axes = [AxisKey { axis: job.key(u), pass: Pass::Across }, AxisKey { axis: job.key(v), pass: Pass::Down }];
         Ok(Self { desc: *picture, placed, vertical_first, axes })
     }
 
@@ -134,7 +207,7 @@ impl PicturePlan {
     }
 
     /// `Picture` of `preprocess.cuh`.
-    pub(super) fn write(&self, to: &mut Words, cut: &Cut, slot: usize, planes: [(u64, u32); 3], tables: [u64; 2]) {
+    fn write(&self, to: &mut Words, cut: &Cut, place: &Place, planes: [(u64, u32); 3], tables: [u64; 2]) {
         let [flip_x, flip_y] = self.desc.orientation.flips().map(usize::from);
         let swap = self.desc.orientation.swaps_axes() != self.vertical_first;
         let [chroma_width, chroma_height] = self.desc.chroma_size();
@@ -144,62 +217,38 @@ impl PicturePlan {
             PixelFormat::Ycc(_) => 2,
             PixelFormat::Nv12 => 3,
         };
-        let used = &planes[..self.desc.planes()];
-        let vector = used.iter().all(|(address, pitch)| address % 4 == 0 && pitch % 4 == 0);
         let chroma = Chroma::new(&self.desc);
         to.addresses(planes.map(|(address, _)| address));
         to.addresses(tables);
+        let ([column, row], [width, _]) = (self.placed.to, self.placed.size);
+        to.addresses([place.image, place.image + (row * place.width + column) * place.pixel].map(|n| n as u64));
         to.numbers(planes.map(|(_, pitch)| pitch as usize));
-        to.numbers([slot, self.desc.width_px, self.desc.height_px, chroma_width, chroma_height, format]);
+        to.numbers([self.desc.width_px, self.desc.height_px, chroma_width, chroma_height, format]);
         to.numbers(chroma.shift);
         to.numbers([usize::from(chroma.smooth)]);
         to.numbers(chroma.weights);
         to.numbers(chroma.row_bias);
-        to.numbers(chroma.column_bias);
-        to.numbers([usize::from(vector), usize::from(swap), flip_x, flip_y]);
+        to.signed(chroma.odd_bias);
+        to.numbers([usize::from(swap), flip_x, flip_y]);
         to.numbers(self.size());
-        to.numbers([usize::from(self.vertical_first)]);
-        to.numbers(self.placed.to);
-        // The last word is padding: a multiple of 8 bytes in all.
-        to.numbers([cut.line, cut.chunk, 0]);
-    }
-
-    /// `Item`s of `preprocess.cuh`; gives their number.
-    pub(super) fn write_items(&self, to: &mut Words, index: usize, cut: &Cut, desc: &PreprocessDesc) -> usize {
-        let before = to.0.len();
-        let [across, down] = self.size().map(|n| n.div_ceil(OUTPUTS));
-        for v in 0..down {
-            for u in (0..across).step_by(cut.blocks) {
-                to.numbers([index, cut.blocks.min(across - u), u, v]);
-            }
-        }
-        let ([column, row], [width, height]) = (self.placed.to, self.placed.size);
-        let (whole, left, right) = (0, (-1i32) as u32 as usize, (-2i32) as u32 as usize);
-        let mut border = |part: usize, rows: Range<usize>| {
-            for first in rows.clone().step_by(BORDER_ROWS) {
-                to.numbers([index, part, first, BORDER_ROWS.min(rows.end - first)]);
-            }
-        };
-        border(whole, 0..row);
-        border(whole, row + height..desc.height_px);
-        if column > 0 {
-            border(left, row..row + height);
-        }
-        if column + width < desc.width_px {
-            border(right, row..row + height);
-        }
-        (to.0.len() - before) / ITEM_BYTES
+        let [step_x, step_y] = [place.pixel, place.width * place.pixel];
+        to.numbers(if self.vertical_first { [step_y, step_x] } else { [step_x, step_y] });
+        to.numbers([column, column + width]);
+        to.numbers([cut.line, cut.chunk, cut.parts]);
     }
 }
 
-/// Bytes of an `Item`.
-const ITEM_BYTES: usize = 16;
+/// Columns that blocks need, from a multiple of what is read at a time on.
+fn sources(blocks: &[Block]) -> Range<usize> {
+    let end = blocks.last().map_or(0, |block| block.start + block.extent);
+    blocks[0].start / PIXELS * PIXELS..end
+}
 
-/// Columns from the multiple of 8 at or before the first block's start to the end of what any step of the blocks reads.
+/// Columns from where the first block's pixels are read to the end of what any step of the blocks reads.
 fn width(blocks: &[Block]) -> usize {
-    let from = blocks[0].start / 8 * 8;
+    let from = blocks[0].start / PIXELS * PIXELS;
     let end = blocks.iter().map(|block| block.start + block.steps * INPUTS).max().unwrap_or(from);
-    (end - from).next_multiple_of(8)
+    (end - from).next_multiple_of(PIXELS)
 }
 
 /// An odd multiple of 16 bytes: eight rows then start in different banks.
@@ -212,8 +261,9 @@ struct Chroma {
     shift: [usize; 2],
     smooth: bool,
     weights: [usize; 2],
+    /// Added to each sum of two rows. Of columns, four of these sums are added up.
     row_bias: [usize; 2],
-    column_bias: [usize; 2],
+    odd_bias: i32,
 }
 
 impl Chroma {
@@ -224,16 +274,32 @@ impl Chroma {
             smooth: false,
             weights: [256, 0],
             row_bias: [0; 2],
-            column_bias: [0; 2],
+            odd_bias: 0,
         };
         let wide = desc.chroma_size()[0] > 2;
         match factors {
-            [2, 2] if wide => Self { smooth: true, weights: [48, 16], column_bias: [128, 112], ..repeated },
-            [2, 1] if wide => Self { smooth: true, weights: [64, 0], column_bias: [64, 128], ..repeated },
+            // 8 / 16 in even columns, 7 / 16 in odd ones.
+            [2, 2] if wide => {
+                Self { smooth: true, weights: [48, 16], row_bias: [128 / 4; 2], odd_bias: 112 - 128, ..repeated }
+            }
+            // 1 / 4 and 2 / 4.
+            [2, 1] if wide => {
+                Self { smooth: true, weights: [64, 0], row_bias: [64 / 4; 2], odd_bias: 128 - 64, ..repeated }
+            }
             [1, 2] => Self { weights: [192, 64], row_bias: [64, 128], ..repeated },
             _ => repeated,
         }
     }
+}
+
+/// Where an image lies in the output, in elements.
+struct Place {
+    /// Its first element.
+    image: usize,
+    /// From pixel to pixel.
+    pixel: usize,
+    /// Pixels of a row.
+    width: usize,
 }
 
 /// The tables and grid of a launch.
@@ -250,6 +316,7 @@ impl Batch {
     /// Puts planned pictures together; picture `i` goes to place `i` of the output. What takes longest is started first.
     pub(super) fn new(
         desc: &PreprocessDesc,
+        output: &OutputFormat,
         settings: &[u8],
         pictures: &[Arc<(PicturePlan, Cut)>],
         mut addresses: impl FnMut(usize) -> ([(u64, u32); 3], [u64; 2]),
@@ -257,19 +324,23 @@ impl Batch {
         let mut words = Words(settings.to_vec());
         words.0.resize(settings.len().next_multiple_of(16), 0);
         let pictures_at = words.0.len();
+        let image = desc.width_px * desc.height_px * output.pitch;
+        let pixel = if output.layout == Layout::Nchw { 1 } else { output.pitch };
         for (i, picture) in pictures.iter().enumerate() {
             let (plan, cut) = picture.as_ref();
             let (planes, tables) = addresses(i);
-            plan.write(&mut words, cut, i, planes, tables);
+            plan.write(&mut words, cut, &Place { image: i * image, pixel, width: desc.width_px }, planes, tables);
         }
         let items_at = words.0.len();
         let mut order: Vec<_> = (0..pictures.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(pictures[i].1.cost));
-        let mut items = 0;
         for i in order {
-            let (plan, cut) = pictures[i].as_ref();
-            items += plan.write_items(&mut words, i, cut, desc);
+            for item in &pictures[i].1.items {
+                words.numbers([i]);
+                words.numbers(*item);
+            }
         }
+        let items = (words.0.len() - items_at) / (4 * ITEM_WORDS);
         let shared_bytes = pictures.iter().map(|picture| picture.1.shared_bytes).max().unwrap_or(HEADER_BYTES);
         Self { words, pictures_at, items_at, items, shared_bytes }
     }
@@ -281,7 +352,12 @@ pub(super) fn check_output(output: &OutputFormat) -> Result<(), KernelError> {
         Layout::Nchw => output.pitch == 3,
         Layout::Nhwc => (3..=64).contains(&output.pitch),
     };
-    if !fits || !matches!(output.dtype, DType::F32 | DType::F16 | DType::Bf16) {
+    let stored = match output.dtype {
+        DType::F32 | DType::F16 | DType::Bf16 => true,
+        DType::I8 => output.step.is_normal() && output.step > 0.0,
+        _ => false,
+    };
+    if !fits || !stored {
         return Err(KernelError::invalid("preprocess", format!("no output of {output:?}")));
     }
     Ok(())

@@ -12,12 +12,39 @@ const DIGITS: usize = 3;
 /// Bytes of a matrix of one digit.
 const MATRIX_BYTES: usize = OUTPUTS * INPUTS;
 
-/// An axis and how its blocks start.
+/// Which of the kernel's passes goes along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pass {
+    /// The first: reads samples four at a time, so that blocks start at multiples of that.
+    Across,
+    /// The second: takes a strip's rows in the order in which the first pass leaves them.
+    Down,
+}
+
+impl Pass {
+    /// Blocks start at multiples of this.
+    fn alignment(self) -> usize {
+        match self {
+            Self::Across => 4,
+            Self::Down => 1,
+        }
+    }
+
+    /// Column of the matrix for the input at this place of a step.
+    fn column(self, input: usize) -> usize {
+        match self {
+            Self::Across => input,
+            // Rows 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of 16 are columns 4 t to 4 t + 3.
+            Self::Down => input / 16 * 16 + input % 8 / 2 * 4 + input % 16 / 8 * 2 + input % 2,
+        }
+    }
+}
+
+/// An axis and what its weights are for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AxisKey {
     pub(super) axis: TableKey,
-    /// Blocks start at multiples of this.
-    pub(super) align: usize,
+    pub(super) pass: Pass,
 }
 
 /// Where the inputs of [`OUTPUTS`] neighbouring outputs lie.
@@ -29,7 +56,7 @@ pub(super) struct Block {
     /// Steps of [`INPUTS`] inputs.
     pub(super) steps: usize,
     /// Step of the table that is the block's first.
-    first: usize,
+    pub(super) first: usize,
 }
 
 /// The blocks of an axis, and the bytes of a `Table` of `preprocess.cuh`.
@@ -46,7 +73,8 @@ impl AxisTable {
         let mut blocks = Vec::with_capacity(outputs.len().div_ceil(OUTPUTS));
         let mut first = 0;
         for outputs in outputs.chunks(OUTPUTS) {
-            let start = outputs.iter().map(|(first, _)| *first).min().unwrap_or(0) / key.align * key.align;
+            let start = outputs.iter().map(|(first, _)| *first).min().unwrap_or(0);
+            let start = start / key.pass.alignment() * key.pass.alignment();
             let end = outputs.iter().map(|(first, weights)| first + weights.len()).max().unwrap_or(0);
             let extent = end.saturating_sub(start);
             let steps = extent.div_ceil(INPUTS);
@@ -68,7 +96,7 @@ impl AxisTable {
                     let input = first + i - block.start;
                     for (digit, value) in digits(weight)?.into_iter().enumerate() {
                         let matrix = input / INPUTS * DIGITS + digit;
-                        matrices[matrix * MATRIX_BYTES + place(row, input % INPUTS)] = value as u8;
+                        matrices[matrix * MATRIX_BYTES + place(row, key.pass.column(input % INPUTS))] = value as u8;
                     }
                 }
             }
@@ -113,10 +141,12 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_matrix_has_one_place() {
-        let mut seen = [false; MATRIX_BYTES];
-        for row in 0..OUTPUTS {
-            for input in 0..INPUTS {
-                assert!(!std::mem::replace(&mut seen[place(row, input)], true));
+        for pass in [Pass::Across, Pass::Down] {
+            let mut seen = [false; MATRIX_BYTES];
+            for row in 0..OUTPUTS {
+                for input in 0..INPUTS {
+                    assert!(!std::mem::replace(&mut seen[place(row, pass.column(input))], true));
+                }
             }
         }
     }
