@@ -4,6 +4,7 @@
 #
 #   tests/gpu/bundle.sh [FOLDER]      default: target/gpu-bundle
 #
+# It uses no network. tests/gpu/wheels.sh FOLDER adds what some of the programs that are measured beside Ocellus need.
 # PROFILE=dev builds the tests without release optimisation (faster to build; figures always come from release code).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -14,7 +15,7 @@ target=${CARGO_TARGET_DIR:-target}
 tests=(gpu_conv gpu_ops gpu_top_k gpu_preprocess gpu_network gpu_classify gpu_bench)
 
 rm -rf "$bundle"
-mkdir -p "$bundle/bin" "$bundle/tests/gpu"
+mkdir -p "$bundle/bin" "$bundle/tests/gpu" "$bundle/tests/golden"
 
 cargo build --locked --release -p ocellus
 cp "$target/release/ocellus" "$bundle/bin/"
@@ -32,9 +33,10 @@ done
 strip "$bundle"/bin/*
 
 cp -r configs samples "$bundle/"
+cp -r tests/golden/decode "$bundle/tests/golden/"
 # The tests read these below the workspace's root.
 touch "$bundle/Cargo.toml"
-cp tests/gpu/run.sh tests/gpu/report.py tests/gpu/peers.py "$bundle/tests/gpu/"
+cp tests/gpu/run.sh tests/gpu/*.py "$bundle/tests/gpu/"
 git rev-parse HEAD >"$bundle/commit"
 
 # Photos to compare precisions on; they are not ours to publish, so they are taken from the test data where it is.

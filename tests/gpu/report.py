@@ -1,5 +1,9 @@
-"""Puts a run's logs and figures together: report.py FOLDER COMMIT writes FOLDER/report.json and prints a table."""
+"""Puts a run's logs and figures together: report.py LOGS COMMIT REPORT.json writes REPORT.json and prints a table.
 
+What an earlier run of the same commit left there stays, where LOGS has nothing in its place.
+"""
+
+import collections
 import datetime
 import json
 import pathlib
@@ -8,40 +12,32 @@ import subprocess
 import sys
 
 
-def tests(folder):
-    """Counts over the logs of the test programs; a program that ended badly without saying so counts as one failure."""
-    counts = {"passed": 0, "failed": 0, "skipped": 0}
-    for log in sorted(folder.glob("gpu_*.log")):
+def tests(logs):
+    """Counts over the logs of the test programs. A test that said why it did nothing was skipped, not passed; a program that ended
+    badly without naming a test is a failure of its own."""
+    passed, failures, skipped = 0, [], collections.Counter()
+    for log in sorted(logs.glob("gpu_*.log")):
         text = log.read_text(errors="replace")
-        found = re.findall(r"(\d+) passed; (\d+) failed; (\d+) ignored", text)
-        for passed, failed, ignored in found:
-            counts["passed"] += int(passed)
-            counts["failed"] += int(failed)
-            counts["skipped"] += int(ignored)
         status = log.with_suffix(".status").read_text().strip()
-        if status != "0" and not any(int(failed) for _, failed, _ in found):
-            counts["failed"] += 1
-        counts["skipped"] += len(re.findall(r"^skipped ", text, re.MULTILINE))
-    return counts
+        passed += len(re.findall(r"^test .* \.\.\. ok$", text, re.MULTILINE))
+        failed = re.findall(r"^test (.*) \.\.\. FAILED$", text, re.MULTILINE)
+        if status == "124":
+            failed.append("out of time")
+        elif status != "0" and not failed:
+            failed.append(f"status {status}")
+        failures += [f"{log.stem}: {test}" for test in failed]
+        skips = dict(re.findall(r"^skipped (.*?): (.*)$", text, re.MULTILINE))
+        passed -= len(skips)
+        skipped.update(skips.values())
+    return {"passed": passed, "failed": len(failures), "failures": failures, "skipped": dict(sorted(skipped.items()))}
 
 
-def sanitizer(folder):
-    """What compute-sanitizer found, by tool."""
-    errors = {}
-    for tool in ("memcheck", "racecheck", "initcheck"):
-        for log in sorted(folder.glob(f"{tool}-*.log")):
-            text = log.read_text(errors="replace")
-            counts = re.findall(r"ERROR SUMMARY: (\d+) error", text) + re.findall(r"RACECHECK SUMMARY: (\d+) hazard", text)
-            errors[tool] = errors.get(tool, 0) + (sum(map(int, counts)) if counts else 1)
-    return errors
-
-
-def agreement(folder):
+def agreement(logs):
     """Share of photos with the same first class on the CPU in fp32 and on the GPU, in percent, by model."""
     results = []
-    for cpu in sorted(folder.glob("agreement-*-cpu.jsonl")):
+    for cpu in sorted(logs.glob("agreement-*-cpu.jsonl")):
         model = cpu.name.removeprefix("agreement-").removesuffix("-cpu.jsonl")
-        cuda = folder / f"agreement-{model}-cuda.jsonl"
+        cuda = logs / f"agreement-{model}-cuda.jsonl"
         if not cuda.exists():
             continue
         # A row without a label tells of an error.
@@ -52,14 +48,27 @@ def agreement(folder):
         if not first[0]:
             continue
         same = sum(first[1].get(path) == label for path, label in first[0].items())
-        results.append({
-            "name": f"agreement.{model}.fp16.top1",
-            "value": 100 * same / len(first[0]),
-            "unit": "%",
-            "spread": 0.0,
-            "bound_percent": None,
-        })
+        name, value = f"agreement.{model}.fp16.top1", 100 * same / len(first[0])
+        results.append({"name": name, "value": value, "unit": "%", "spread": 0.0, "bound_percent": None})
     return results
+
+
+def read(file, otherwise):
+    return json.loads(file.read_text()) if file.exists() else otherwise
+
+
+def beside(results, peers):
+    """Every result with the fastest peer of the same run."""
+    for result in results:
+        others = [peer for peer in peers if peer["name"] == result["name"]]
+        if others:
+            best = max(others, key=lambda peer: peer["value"])
+            result |= {
+                "peer": best["peer"],
+                "peer_value": best["value"],
+                "peer_spread": best["spread"],
+                "ratio": result["value"] / best["value"],
+            }
 
 
 def gpu():
@@ -71,36 +80,58 @@ def gpu():
         return ["unknown", "unknown"]
 
 
+def combined(earlier, new):
+    """Results and peers are told from one another by their names."""
+    report = earlier | {key: value for key, value in new.items() if value}
+    for key, identity in (("results", lambda one: one["name"]), ("peers", lambda one: (one["name"], one["peer"]))):
+        ours = {identity(one) for one in new[key]}
+        report[key] = [one for one in earlier.get(key, []) if identity(one) not in ours] + new[key]
+    report["sanitizer"] = earlier.get("sanitizer", {}) | new["sanitizer"]
+    return report
+
+
+def show(report):
+    print(f"\n{report['gpu']}, driver {report['driver']}, commit {report['commit'][:10]}")
+    counts = report.get("tests", {})
+    if counts:
+        print(f"{counts['passed']} tests passed, {counts['failed']} failed, {sum(counts['skipped'].values())} skipped")
+        for failure in counts["failures"]:
+            print(f"    failed: {failure}")
+        for reason, count in counts["skipped"].items():
+            print(f"    skipped: {count} ({reason})")
+    for tool, count in report["sanitizer"].items():
+        print(f"{tool}: {', '.join(f'{value} {key}' for key, value in count.items())}")
+    for result in report["results"]:
+        figure = f"{result['value']:12.2f} +- {result['spread']:9.2f} {result['unit']:6}"
+        bound = f"{result['bound_percent']:4.0f} %" if result.get("bound_percent") else ""
+        peer = ""
+        if "peer" in result:
+            peer = f"{result['ratio']:6.2f} x {result['peer']} ({result['peer_value']:.0f} +- {result['peer_spread']:.0f})"
+        print(f"{result['name']:40} {figure} {bound:7} {peer}")
+
+
 def main():
-    folder, commit = pathlib.Path(sys.argv[1]), sys.argv[2]
-    results = agreement(folder)
-    for file in sorted(folder.glob("bench-*.json")):
-        results += json.loads(file.read_text())
-    peers = {}
-    if (folder / "peers.json").exists():
-        for peer in json.loads((folder / "peers.json").read_text()):
-            peers.setdefault(peer["name"], []).append(peer)
-    for result in results:
-        # The fastest peer is the one to be compared with.
-        best = max(peers.get(result["name"], []), key=lambda peer: peer["value"], default=None)
-        if best:
-            result["peer"], result["peer_value"] = best["peer"], best["value"]
+    logs, commit, file = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    results = agreement(logs)
+    for figures in sorted(logs.glob("bench-*.json")):
+        results += json.loads(figures.read_text())
+    peers = read(logs / "peers.json", [])
+    beside(results, peers)
     name, driver = gpu()
-    report = {
+    new = {
         "commit": commit,
         "date": datetime.date.today().isoformat(),
         "gpu": name,
         "driver": driver,
-        "tests": tests(folder),
-        "sanitizer": sanitizer(folder),
+        "tests": tests(logs) if any(logs.glob("gpu_*.log")) else {},
+        "sanitizer": read(logs / "sanitizer/summary.json", {}),
+        "peers": peers,
         "results": results,
     }
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\n{name}, driver {driver}: {report['tests']} {report['sanitizer']}")
-    for result in results:
-        peer = f"{result['value'] / result['peer_value']:6.2f} x {result['peer']}" if "peer" in result else ""
-        bound = f"{result['bound_percent']:4.0f} %" if result.get("bound_percent") else ""
-        print(f"{result['name']:44} {result['value']:12.2f} {result['unit']:6} {bound:7} {peer}")
+    earlier = read(file, {})
+    report = combined(earlier if earlier.get("commit") == commit else {}, new)
+    file.write_text(json.dumps(report, indent=1) + "\n")
+    show(report)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,15 @@
 # Tests and measures on a machine with an NVIDIA GPU, its driver and CUDA's libraries, in a folder that
 # tests/gpu/bundle.sh made.
 #
-#   tests/gpu/run.sh [OUTPUT]           everything; report.json and logs go to OUTPUT (default: output)
-#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench peers
-#   SANITIZER=1 tests/gpu/run.sh OUTPUT tests    the tests under compute-sanitizer's memcheck, racecheck and initcheck
+#   tests/gpu/run.sh [OUTPUT]           everything but sanitizer (default OUTPUT: output)
+#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench peers sanitizer
+#
+# OUTPUT gets report.json and logs.tar.gz, both written anew after every part; what an earlier run of the same commit left in
+# report.json stays where this run does not measure it again.
+#
+# TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
+# SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
+# NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -12,71 +18,94 @@ output=${1:-output}
 [ $# -gt 0 ] && shift
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(doctor tests agreement bench peers)
+for part in "${parts[@]}"; do
+    case $part in
+        doctor | tests | agreement | bench | peers | sanitizer) ;;
+        *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+    esac
+done
 mkdir -p "$output"
 output=$(cd "$output" && pwd)
 bin=$PWD/bin
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+logs=$scratch/logs
+mkdir "$logs"
 
 export REQUIRE_GPU=1 OCELLUS_TEST_ROOT=$PWD OCELLUS_TEST_PROGRAM=$bin/ocellus OCELLUS_TEST_DATA=$PWD/data
 export OCELLUS_CACHE_DIR=$scratch/cache
 
-has() { [[ " ${parts[*]} " == *" $1 "* ]]; }
+left() { echo $((${TIME_LIMIT:-86400} - SECONDS)); }
 # Says what runs, keeps what it prints, and prints its end.
 logged() {
-    local name=$1
-    shift
+    local name=$1 time=$2 status=124
+    shift 2
+    [ "$time" -lt "$(left)" ] || time=$(left)
     echo "==> $name"
-    "$@" >"$output/$name.log" 2>&1
-    local status=$?
-    echo "$status" >"$output/$name.status"
-    tail -n "${TAIL:-3}" "$output/$name.log"
+    if [ "$time" -gt 0 ]; then
+        timeout --kill-after 10 "$time" "$@" >"$logs/$name.log" 2>&1
+        status=$?
+    fi
+    [ "$status" != 124 ] || echo "out of time" >>"$logs/$name.log"
+    echo "$status" >"$logs/$name.status"
+    tail -n "${TAIL:-3}" "$logs/$name.log"
 }
 
-has doctor && TAIL=30 logged doctor "$bin/ocellus" doctor
+doctor() { TAIL=30 logged doctor 120 "$bin/ocellus" doctor; }
 
-if has tests; then
-    for program in "$bin"/gpu_*; do
-        name=$(basename "$program")
-        if [ "${SANITIZER:-0}" = 1 ]; then
-            for tool in memcheck racecheck initcheck; do
-                logged "$tool-$name" compute-sanitizer --tool "$tool" --error-exitcode 9 "$program" --test-threads 1
-            done
-        else
-            logged "$name" timeout 300 "$program"
-        fi
-    done
-fi
+tests() {
+    local program
+    for program in "$bin"/gpu_*; do logged "$(basename "$program")" 300 "$program"; done
+}
 
 # Labels in half precision beside those of the CPU in single.
-if has agreement && [ -d data/imagenet-500 ]; then
+agreement() {
+    [ -d data/imagenet-500 ] || return
+    local model device
     for model in efficientnet-lite0 squeezenet1.1; do
         for device in cpu cuda; do
-            logged "agreement-$model-$device" "$bin/ocellus" classify data/imagenet-500 --model "$model" \
-                --device "$device" -o "$output/agreement-$model-$device.jsonl" --overwrite
+            logged "agreement-$model-$device" 120 "$bin/ocellus" classify data/imagenet-500 --model "$model" \
+                --device "$device" -o "$logs/agreement-$model-$device.jsonl" --overwrite
         done
     done
-fi
+}
 
-if has bench; then
-    "$bin/resnet50" "$scratch/resnet50.onnx"
-    bench() { TAIL=20 logged "bench-$1" "$bin/ocellus" bench "${@:2}" --json "$output/bench-$1.json"; }
-    bench startup startup
-    bench infer-resnet50 infer --model "$scratch/resnet50.onnx" --batch 1,32,256
-    bench infer-resnet50-portable infer --model "$scratch/resnet50.onnx" --batch 256 --portable
-    bench infer-efficientnet infer --batch 1,32,256
+bench() {
+    local resnet=$scratch/resnet50.onnx size
+    [ -f "$resnet" ] || "$bin/resnet50" "$resnet"
+    measure() { TAIL=20 logged "bench-$1" 120 "$bin/ocellus" bench "${@:2}" --json "$logs/bench-$1.json"; }
+    measure startup startup
+    measure infer-resnet50 infer --model "$resnet" --batch 1,32,256
+    measure infer-resnet50-portable infer --model "$resnet" --batch 256 --portable
+    measure infer-efficientnet infer --batch 1,32,256
     for size in 500x375 1920x1080; do
-        bench "decode-$size" decode --size "$size"
-        bench "preprocess-$size" preprocess --size "$size"
+        measure "decode-$size" decode --size "$size"
+        measure "preprocess-$size" preprocess --size "$size"
+        measure "e2e-resnet50-$size" e2e --size "$size" --model "$resnet"
     done
-    bench e2e-efficientnet e2e --size 500x375
-    bench e2e-resnet50 e2e --size 500x375 --model "$scratch/resnet50.onnx"
-fi
+    measure e2e-efficientnet e2e --size 500x375
+}
 
-if has peers; then
-    "$bin/ocellus" bench corpus --size 500x375 --pictures 256 "$scratch/500x375"
-    "$bin/ocellus" bench corpus --size 1920x1080 --pictures 64 "$scratch/1920x1080"
-    TAIL=20 logged peers python3 tests/gpu/peers.py "$scratch" --json "$output/peers.json"
-fi
+# Other programs; wheels/ has those that are not installed.
+peers() {
+    corpus() { logged "corpus-$1" 60 "$bin/ocellus" bench corpus --size "$1" --pictures "$2" "$scratch/corpora/$1"; }
+    corpus 500x375 1024
+    corpus 1920x1080 256
+    TAIL=20 logged peers 300 env PYTHONPATH="$PWD/wheels" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}:/usr/local/cuda/lib64" \
+        python3 tests/gpu/peers.py "$scratch/corpora" --json "$logs/peers.json"
+}
 
-python3 tests/gpu/report.py "$output" "$(cat commit)"
+sanitizer() {
+    local seconds=${SANITIZER_SECONDS:-480}
+    [ "$seconds" -lt $(($(left) - 10)) ] || seconds=$(($(left) - 10))
+    TAIL=100 logged sanitizer $((seconds + 20)) python3 tests/gpu/sanitizer.py "$logs/sanitizer" --seconds "$seconds" \
+        --tools "${SANITIZER_TOOLS:-memcheck,racecheck,initcheck}" ${NUMBER_OF_JOBS:+--jobs "$NUMBER_OF_JOBS"}
+}
+
+for part in "${parts[@]}"; do
+    "$part"
+    python3 tests/gpu/report.py "$logs" "$(cat commit)" "$output/report.json" >"$logs/report.txt"
+    tar czf "$output/logs.tar.gz.new" -C "$scratch" logs && mv "$output/logs.tar.gz.new" "$output/logs.tar.gz"
+done
+cat "$logs/report.txt"
+echo "$SECONDS s in all"

@@ -1,0 +1,290 @@
+"""The GPU tests under compute-sanitizer, each in a process of its own and many at once: sanitizer.py OUTPUT.
+
+First every test runs plainly: that compiles its kernels into the shared cache, shows what is skipped or fails anyway, and how
+long it takes. Then it runs under each tool. Two of three processes take the longest test that is left, the third the shortest, so
+that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and never as clean. Tests that
+start the program have the program checked. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+TOOLS = ("memcheck", "racecheck", "initcheck")
+# Their own processes only look whether there is a GPU.
+STARTS_THE_PROGRAM = ("gpu_bench", "gpu_classify")
+OPTIONS = [
+    # Neither the workers that compile nor the tests' other children use the GPU.
+    *("--target-processes", "application-only"),
+    # `--device cpu`
+    *("--require-cuda-init", "no"),
+    *("--check-exit-code", "no"),
+    # Host frames of every launch cost more than they tell of a stripped program.
+    *("--show-backtrace", "no"),
+    *("--launch-timeout", "120"),
+    # The rest of the test is still worth checking.
+    *("--destroy-on-device-error", "kernel"),
+]
+TOOL_OPTIONS = {
+    "memcheck": ["--track-stream-ordered-races", "all"],
+    # As many processes run as there are cores.
+    "racecheck": ["--racecheck-num-workers", "1"],
+    "initcheck": [],
+}
+# Ports that a process of the sanitizer tries.
+PORTS = 10
+# Of what is printed, so that the end of a long log holds it.
+PRINTED_CHARACTERS = 8000
+# Seconds between two lines that say how far it is.
+REPORT_S = 30
+
+
+@dataclasses.dataclass
+class Job:
+    """A test under a tool, or plainly."""
+
+    tool: str | None
+    program: pathlib.Path
+    test: str
+    seconds: float = 0.0
+    status: str = "timed out"
+    errors: int = 0
+
+    @property
+    def name(self):
+        return f"{self.program.name}::{self.test}"
+
+
+class Queue:
+    """What is to be run. A test comes under the tools after its plain run."""
+
+    def __init__(self, plain, tools):
+        self.plain, self.tools = plain, tools
+        self.ready, self.running_plain = [], 0
+        self.changed = threading.Condition()
+
+    def take(self, longest):
+        """The next job; None when there will be none."""
+        with self.changed:
+            while True:
+                if self.plain:
+                    self.running_plain += 1
+                    return self.plain.pop(0)
+                if self.ready:
+                    self.ready.sort(key=lambda job: job.seconds)
+                    return self.ready.pop(-1 if longest else 0)
+                if not self.running_plain:
+                    return None
+                self.changed.wait()
+
+    def ran_plainly(self, job):
+        with self.changed:
+            self.running_plain -= 1
+            if job.status in ("passed", "timed out"):
+                self.ready += [Job(tool, job.program, job.test, job.seconds) for tool in self.tools]
+            self.changed.notify_all()
+
+
+class Run:
+    def __init__(self, output, tools, jobs, deadline):
+        self.output, self.tools, self.jobs, self.deadline = output, tools, jobs, deadline
+        self.done, self.lock = [], threading.Lock()
+        self.ocellus = pathlib.Path("bin/ocellus").resolve()
+        self.output.mkdir(parents=True, exist_ok=True)
+
+    def listed(self):
+        """Every test of every program, those of the slowest program first."""
+        programs = sorted(pathlib.Path("bin").resolve().glob("gpu_*"), key=lambda program: program.name != "gpu_conv")
+        for program in programs:
+            listing = subprocess.run([program, "--list", "--format", "terse"], capture_output=True, text=True, check=True)
+            for line in listing.stdout.splitlines():
+                if line.endswith(": test"):
+                    yield Job(None, program, line.removesuffix(": test"))
+
+    def sanitizer(self, job, stem, slot):
+        """The command line that runs something under the tool."""
+        log = f"{stem}.%p.log"
+        ports = ["--port", str(50000 + PORTS * slot), "--max-connections", str(PORTS)]
+        return ["compute-sanitizer", "--tool", job.tool, "--log-file", log, *OPTIONS, *TOOL_OPTIONS[job.tool], *ports]
+
+    def command(self, job, stem, slot):
+        """How to run a job, and with which program."""
+        test = [job.program, "--exact", job.test, "--test-threads", "1"]
+        if not job.tool:
+            return test, self.ocellus
+        command = self.sanitizer(job, stem, slot)
+        if job.program.name not in STARTS_THE_PROGRAM:
+            return [*command, *test], self.ocellus
+        wrapper = pathlib.Path(f"{stem}.sh")
+        checked = " ".join(f"'{word}'" for word in command)
+        wrapper.write_text(
+            f'#!/bin/sh\n[ "$1" = jit-worker ] && exec {self.ocellus} "$@"\nexec {checked} {self.ocellus} "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        return test, wrapper
+
+    def run(self, job, slot):
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return
+        stem = self.output / f"{job.tool or 'plain'}-{job.program.name}-{job.test}"
+        command, program = self.command(job, stem, slot)
+        started = time.monotonic()
+        with stem.with_suffix(".out").open("wb") as out:
+            environment = os.environ | {"OCELLUS_TEST_PROGRAM": str(program)}
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True
+            )
+            try:
+                process.wait(left)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            else:
+                job.status = "passed" if process.returncode == 0 else "failed"
+            job.seconds = time.monotonic() - started
+        if re.search(r"^skipped ", stem.with_suffix(".out").read_text(errors="replace"), re.MULTILINE):
+            job.status = "skipped"
+        if job.tool:
+            self.count_errors(job)
+
+    def count_errors(self, job):
+        logs = [log.read_text(errors="replace") for log in self.logs(job)]
+        sums = [re.search(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)", log) for log in logs]
+        # A tool that was stopped has no sum.
+        job.errors = sum(int(found[1]) if found else len(list(blocks(log))) for found, log in zip(sums, logs))
+        # What did not come to its end is not clean; a test of wrong usage starts nothing that could be checked.
+        if job.status == "passed" and not (all(sums) and (logs or job.program.name in STARTS_THE_PROGRAM)):
+            job.status = "failed"
+
+    def logs(self, job):
+        return sorted(self.output.glob(f"{job.tool}-{job.program.name}-{job.test}.*.log"))
+
+    def work(self, queue, slot):
+        while (job := queue.take(longest=slot % 3 != 2)) is not None:
+            self.run(job, slot)
+            if not job.tool:
+                queue.ran_plainly(job)
+            with self.lock:
+                self.done.append(job)
+
+    def everything(self):
+        queue = Queue(list(self.listed()), self.tools)
+        threads = [threading.Thread(target=self.work, args=(queue, slot)) for slot in range(self.jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(REPORT_S)
+                with self.lock:
+                    counts = collections.Counter(job.tool or "plain" for job in self.done)
+                print(f"{self.deadline - time.monotonic():4.0f} s left, done: {dict(counts)}", flush=True)
+
+
+def blocks(log):
+    """The findings in a tool's log, a list of lines each."""
+    lines = [line.removeprefix("=========").removeprefix(" ") for line in log.splitlines() if line.startswith("=========")]
+    finding = []
+    for line in [*lines, ""]:
+        # Details are indented.
+        if not line.startswith(" "):
+            if finding and not re.match(r"COMPUTE-SANITIZER|\w+ SUMMARY", finding[0]):
+                yield finding
+            finding = [line] if line else []
+        elif finding:
+            finding.append(line)
+
+
+def findings(run):
+    """What the tools told: by tool, kind and kernel the tests and an example."""
+    groups = {}
+    for job in run.done:
+        for log in run.logs(job) if job.tool else []:
+            for block in blocks(log.read_text(errors="replace")):
+                kind = re.sub(r"0x[0-9a-f]+|\d+", "#", " ".join(block[:2]))
+                group = groups.setdefault((job.tool, kind), {"count": 0, "tests": set(), "example": block})
+                group["count"] += 1
+                group["tests"].add(job.name)
+    return groups
+
+
+def print_findings(groups):
+    """The most frequent last, as many as fit."""
+    printed, left = [], PRINTED_CHARACTERS
+    # What a call returned matters less than what a kernel did.
+    order = sorted(groups.items(), key=lambda item: ("Program hit" not in item[0][1], item[1]["count"]), reverse=True)
+    for (tool, _), group in order:
+        tests = sorted(group["tests"])
+        text = f"--- {tool}, {group['count']} times in {len(tests)} tests: {', '.join(tests[:3])}\n"
+        text += "".join(f"    {line[:170]}\n" for line in group["example"][:6])
+        left -= len(text)
+        if left < 0:
+            break
+        printed.append(text)
+    if len(printed) < len(order):
+        print(f"({len(order) - len(printed)} more kinds are in the logs)")
+    print("".join(reversed(printed)), end="")
+
+
+def print_unclean(run):
+    for job in run.done:
+        if job.status not in ("passed", "skipped"):
+            out = run.output / f"{job.tool or 'plain'}-{job.program.name}-{job.test}.out"
+            text = out.read_text(errors="replace") if out.exists() else ""
+            lines = [line for line in text.splitlines() if "panicked" in line or line.startswith("=========")][:2]
+            print(f"{job.status}: {job.tool or 'plain'} {job.name} {job.seconds:.0f} s {' | '.join(lines)[:200]}")
+
+
+def summary(run):
+    """Counts by tool. A test that fails without a tool is checked by none."""
+    plain_failures = sum(job.tool is None and job.status == "failed" for job in run.done)
+    counts = {}
+    for tool in run.tools:
+        jobs = [job for job in run.done if job.tool == tool]
+        ended = [job for job in jobs if job.status != "timed out"]
+        counts[tool] = {
+            "tests": len(ended),
+            "errors": sum(job.errors for job in jobs),
+            "failed": plain_failures + sum(job.status == "failed" for job in jobs),
+            "timed_out": len(jobs) - len(ended),
+            "seconds": round(sum(job.seconds for job in jobs), 1),
+        }
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--tools", default=",".join(TOOLS), help="some of memcheck,racecheck,initcheck")
+    parser.add_argument("--seconds", type=float, default=480.0, help="for everything together")
+    parser.add_argument("--jobs", type=int, default=max(2, len(os.sched_getaffinity(0)) - 2), help="processes at once")
+    arguments = parser.parse_args()
+    tools = arguments.tools.split(",")
+    if unknown := set(tools) - set(TOOLS):
+        parser.error(f"no tool {', '.join(sorted(unknown))}; there are {', '.join(TOOLS)}")
+    started = time.monotonic()
+    run = Run(arguments.output.resolve(), tools, arguments.jobs, started + arguments.seconds)
+    run.everything()
+    counts = summary(run)
+    (run.output / "summary.json").write_text(json.dumps(counts, indent=1) + "\n")
+    slowest = sorted((job for job in run.done if job.tool), key=lambda job: -job.seconds)[:12]
+    print("slowest:", ", ".join(f"{job.tool} {job.name} {job.seconds:.0f} s" for job in slowest))
+    print_findings(findings(run))
+    print_unclean(run)
+    print(f"\n{'tool':10} {'tests':>6} {'errors':>7} {'failed':>7} {'timed out':>10} {'process seconds':>16}")
+    for tool, count in counts.items():
+        print(f"{tool:10}", f"{count['tests']:6} {count['errors']:7} {count['failed']:7} {count['timed_out']:10} {count['seconds']:16.0f}")
+    plain = collections.Counter(job.status for job in run.done if not job.tool)
+    print(f"plainly {dict(plain)}; {time.monotonic() - started:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
