@@ -1,6 +1,7 @@
 //! The house rules that no compiler checks: who may import whom, where `unsafe` lives, what code outside tests must not
 //! do, and how long a file may be. CONTRIBUTING.md explains them.
 
+mod figures;
 mod rules;
 mod syntax;
 
@@ -50,4 +51,11 @@ fn crates_depend_one_way() {
             .flat_map(|((folder, _), text)| rules::broken_in_manifest(folder, &text))
             .collect::<Vec<_>>(),
     );
+}
+
+#[test]
+fn readme_has_the_figures_of_the_last_run_on_a_gpu() {
+    let read = |path: &str| fs::read_to_string(workspace_root().join(path)).unwrap();
+    let run = serde_json::from_str(&read("tests/gpu/report.json")).unwrap();
+    report(&figures::broken(&read("README.md"), &run));
 }
