@@ -106,7 +106,7 @@ workspace() {
 formatting() {
     cargo fmt --all --check
     local crate
-    for crate in fuzz peers onnx-proto-gen nvjpeg-bindgen; do cargo fmt --manifest-path "tests/$crate/Cargo.toml" --check; done
+    for crate in fuzz peers onnx-proto-gen; do cargo fmt --manifest-path "tests/$crate/Cargo.toml" --check; done
 }
 
 # The second one is also the check that the program builds without its default features.
@@ -121,8 +121,9 @@ documentation() {
 
 # The committed declarations of nvJPEG against the header in NVIDIA's wheel.
 nvjpeg_bindings() {
-    cargo run --locked --quiet --manifest-path tests/nvjpeg-bindgen/Cargo.toml -- --check \
-        .venv/lib/python3*/site-packages/nvidia/cu13/include/nvjpeg.h sys/src/nvjpeg/bindings.rs
+    local header=("$PWD"/.venv/lib/python3*/site-packages/nvidia/cu13/include/nvjpeg.h) flags=(--locked -p ocellus-sys --features bindgen)
+    OCELLUS_NVJPEG_HEADER=${header[0]} cargo clippy "${flags[@]}" --all-targets -- -D warnings
+    OCELLUS_NVJPEG_HEADER=${header[0]} cargo test "${flags[@]}" --lib declarations
 }
 
 # The GPU path without a GPU: what the emulator can do and CI has time for. Everything runs on a real one by tests/gpu.

@@ -30,7 +30,12 @@ mod batch;
     unreachable_pub
 )]
 #[rustfmt::skip]
-mod bindings;
+mod bindings {
+    #[cfg(not(feature = "bindgen"))]
+    include!("bindings.rs");
+    #[cfg(feature = "bindgen")]
+    include!(concat!(env!("OUT_DIR"), "/nvjpeg.rs"));
+}
 mod error;
 mod hybrid;
 mod inspect;

@@ -19,6 +19,18 @@ fn emulated() -> Option<&'static Nvjpeg> {
     Some(nvjpeg)
 }
 
+/// What is committed against what the header gives; `UPDATE_BINDINGS=1` commits the latter.
+#[cfg(feature = "bindgen")]
+#[test]
+fn the_declarations_are_those_of_the_header() {
+    let made = include_str!(concat!(env!("OUT_DIR"), "/nvjpeg.rs"));
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/src/nvjpeg/bindings.rs");
+    if std::env::var_os("UPDATE_BINDINGS").is_some_and(|value| value == "1") {
+        std::fs::write(committed, made).unwrap();
+    }
+    assert!(std::fs::read_to_string(committed).unwrap() == made, "{committed} is not what the header gives");
+}
+
 fn handle(nvjpeg: &'static Nvjpeg, backend: Backend) -> Handle {
     nvjpeg.handle(&HandleOptions::new(backend)).unwrap()
 }
