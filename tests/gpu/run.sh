@@ -11,6 +11,7 @@
 # TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
 # NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
+# OCELLUS_CACHE_DIR   keeps compiled kernels for the next run, which sanitizer saves minutes with (default: none are kept)
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -21,7 +22,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
         doctor | tests | agreement | bench | peers | sanitizer) ;;
-        *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+        *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
 mkdir -p "$output"
@@ -33,7 +34,7 @@ logs=$scratch/logs
 mkdir "$logs"
 
 export REQUIRE_GPU=1 OCELLUS_TEST_ROOT=$PWD OCELLUS_TEST_PROGRAM=$bin/ocellus OCELLUS_TEST_DATA=$PWD/data
-export OCELLUS_CACHE_DIR=$scratch/cache
+export OCELLUS_CACHE_DIR=${OCELLUS_CACHE_DIR:-$scratch/cache}
 
 left() { echo $((${TIME_LIMIT:-86400} - SECONDS)); }
 # Says what runs, keeps what it prints, and prints its end.
@@ -98,7 +99,7 @@ peers() {
 sanitizer() {
     local seconds=${SANITIZER_SECONDS:-480}
     [ "$seconds" -lt $(($(left) - 10)) ] || seconds=$(($(left) - 10))
-    TAIL=100 logged sanitizer $((seconds + 20)) python3 tests/gpu/sanitizer.py "$logs/sanitizer" --seconds "$seconds" \
+    TAIL=100 logged sanitizer $((seconds + 20)) env PATH="$PATH:/usr/local/cuda/bin" python3 tests/gpu/sanitizer.py "$logs/sanitizer" --seconds "$seconds" \
         --tools "${SANITIZER_TOOLS:-memcheck,racecheck,initcheck}" ${NUMBER_OF_JOBS:+--jobs "$NUMBER_OF_JOBS"}
 }
 

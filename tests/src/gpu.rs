@@ -35,7 +35,13 @@ fn open() -> Result<Gpu, KernelError> {
     Gpu::open(0, JitOptions { cache: CacheDir::Default, workers: 0, worker })
 }
 
-/// An engine for plans that `planner` makes, with graphs for these batch sizes.
+/// The tool of compute-sanitizer that the test runs under, as `tests/gpu/sanitizer.py` says.
+pub fn tool() -> Option<String> {
+    std::env::var("OCELLUS_TEST_TOOL").ok()
+}
+
+/// An engine for plans that `planner` makes, with graphs for these batch sizes. Always a portable one under initcheck, which
+/// does not see what the tensor memory accelerator stores.
 ///
 /// # Panics
 /// Where the engine refuses the plan.
@@ -47,6 +53,7 @@ pub fn engine(
     planner: impl FnMut(usize) -> Plan + Send + 'static,
 ) -> CudaEngine {
     let mut planner = planner;
+    let portable = portable || tool().is_some_and(|tool| tool == "initcheck");
     let options = EngineOptions { precision, portable, batches: batches.to_vec() };
     CudaEngine::new(&gpu.device, &gpu.jit, Box::new(move |batch| Ok(planner(batch))), &options).expect("an engine")
 }

@@ -7,7 +7,7 @@ use ocellus_kernels::op::{Conv, Epilogue, Gemm, Op, Unary};
 use ocellus_kernels::plan::Plan;
 use ocellus_kernels::tensor::Layout;
 use tests::cases::{Case, Trial, conv, w, x};
-use tests::gpu::{engine, gpu};
+use tests::gpu::{engine, gpu, tool};
 use tests::{Random, rel_frobenius};
 
 const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision::Fp16, Precision::Bf16];
@@ -215,7 +215,9 @@ fn large_layers() {
         ([100, 120], [8, 128]),
         ([150, 200], [8, 128]),
     ];
-    check_all(&cases.map(case), None);
+    let cases = cases.map(case);
+    // compute-sanitizer makes minutes of it, and looks at how threads work together more than at numbers.
+    if tool().is_some() { check_each(&cases) } else { check_all(&cases, None) }
 }
 
 #[test]
