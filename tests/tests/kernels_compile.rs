@@ -79,27 +79,12 @@ fn specs(arch: Arch) -> Vec<KernelSpec> {
             add(&case.plan(&constants), precision, true);
         }
     };
-    for family in FAMILIES {
+    for family in cases::FAMILIES {
         add_cases(&family(), Precision::Fp16);
     }
     add_cases(&cases::convolutions(), Precision::Fp32);
     specs.into_iter().collect()
 }
-
-/// Tables of the operators' cases.
-const FAMILIES: [fn() -> Vec<Case>; 11] = [
-    cases::convolutions,
-    cases::transposed_convolutions,
-    cases::matrix_products,
-    cases::pools,
-    cases::reductions,
-    cases::unary_functions,
-    cases::binary_functions,
-    cases::normalisations,
-    cases::resizes,
-    cases::movements,
-    cases::conversions,
-];
 
 /// Of a family's cases every so many are compiled: a prime, so that all parameters are met.
 const CASE_STEP: usize = 29;

@@ -11,14 +11,12 @@ use ocellus_kernels::jit::cache::{Contents, Total, clear, list};
 use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, worker};
 
 use super::args::{CacheArgs, CacheCommand, WarmArgs};
+use super::device::GPU_BATCH;
 use super::{Exit, say};
 use crate::error::JobError;
 use crate::gpu;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
-
-/// Batch sizes that a job's networks are made for.
-const BATCHES: [usize; 3] = [1, 8, 64];
 
 /// Lists, fills or empties the folder of compiled kernels.
 pub(super) fn run(args: &CacheArgs) -> Result<Exit, JobError> {
@@ -53,12 +51,12 @@ fn warm(args: &WarmArgs) -> Result<Exit, JobError> {
     Ok(Exit::Done)
 }
 
-/// The kernels of a model in half precision, from pictures to the best classes. They are the same for all batch sizes, but for those few that take other
-/// tiles for one image than for many.
+/// The kernels of a model in half precision, from pictures to the best classes, for the batch sizes of a job whose user asks for
+/// none. With another size those few differ that take other tiles for one image than for many.
 fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
     let target = Target::typical(arch, Precision::Fp16);
     let mut specs = BTreeSet::new();
-    for batch in BATCHES {
+    for batch in gpu::network_batches(GPU_BATCH) {
         let schedule = schedule(&model.plan(batch)?, &target)?;
         specs.extend(schedule.kernels());
         specs.extend(gpu::kernels_around(model, &schedule));

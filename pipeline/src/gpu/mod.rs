@@ -153,8 +153,7 @@ pub struct LaneStages<F> {
 /// The stage, and the largest batch of its network.
 fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
     let Gpu { device, jit } = gpu;
-    // One image has a graph of its own. What is left over at the end runs as a whole batch: that takes milliseconds.
-    let plans = [1, batch].into_iter().map(|size| Ok((size, model.plan(size)?)));
+    let plans = network_batches(batch).into_iter().map(|size| Ok((size, model.plan(size)?)));
     let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
     let batches: Vec<usize> = plans.keys().copied().collect();
     let planner = move |batch: usize| {
@@ -188,6 +187,12 @@ fn scores(model: &Model) -> Scores {
         card::Decoder::Softmax => Scores::Logits,
         card::Decoder::Probabilities => Scores::Probabilities,
     }
+}
+
+/// Batch sizes that a job of so many images at once has networks for. One image has a graph of its own; what is left over at the
+/// end runs as a whole batch: that takes milliseconds.
+pub(crate) fn network_batches(most: usize) -> [usize; 2] {
+    [1, most]
 }
 
 /// The kernels before and behind a classifier's network.

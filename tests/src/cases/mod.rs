@@ -13,6 +13,25 @@ use crate::Random;
 use crate::gold::{self, Tensor};
 pub use table::*;
 
+/// Calls a macro with the names of all families of operators, each a function of [`cases`](crate::cases) that gives its cases.
+#[macro_export]
+macro_rules! with_families {
+    ($macro:ident) => {
+        $macro! {
+            convolutions transposed_convolutions matrix_products pools reductions unary_functions binary_functions normalisations
+            resizes movements conversions
+        }
+    };
+}
+
+macro_rules! table {
+    ($($family:ident)*) => {
+        /// All families of operators.
+        pub const FAMILIES: &[fn() -> Vec<Case>] = &[$($family),*];
+    };
+}
+with_families!(table);
+
 /// Images that a case is run with.
 pub const IMAGES: usize = 3;
 

@@ -29,60 +29,15 @@ fn check(cases: &[Case]) {
     trial().check(cases);
 }
 
-#[test]
-fn convolutions() {
-    check(&cases::convolutions());
+macro_rules! test_each {
+    ($($family:ident)*) => {
+        $(#[test]
+        fn $family() {
+            check(&cases::$family());
+        })*
+    };
 }
-
-#[test]
-fn transposed_convolutions() {
-    check(&cases::transposed_convolutions());
-}
-
-#[test]
-fn matrix_products() {
-    check(&cases::matrix_products());
-}
-
-#[test]
-fn pools() {
-    check(&cases::pools());
-}
-
-#[test]
-fn reductions() {
-    check(&cases::reductions());
-}
-
-#[test]
-fn unary_functions() {
-    check(&cases::unary_functions());
-}
-
-#[test]
-fn binary_functions() {
-    check(&cases::binary_functions());
-}
-
-#[test]
-fn normalisations() {
-    check(&cases::normalisations());
-}
-
-#[test]
-fn resizes() {
-    check(&cases::resizes());
-}
-
-#[test]
-fn movements() {
-    check(&cases::movements());
-}
-
-#[test]
-fn conversions() {
-    check(&cases::conversions());
-}
+tests::with_families!(test_each);
 
 /// The comparison itself must see what it is there for.
 #[test]
