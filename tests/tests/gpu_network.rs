@@ -4,6 +4,8 @@ use ocellus::model::load::Model;
 use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::cpu::CpuEngine;
 use ocellus_kernels::cuda::lower::Precision;
+use ocellus_kernels::cuda::memory::DeviceMemory;
+use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::engine::Engine;
 use tests::gpu::{engine, gpu};
 use tests::{Random, rel_frobenius, workspace_root};
@@ -84,5 +86,27 @@ fn an_image_has_the_same_bits_in_every_batch_and_place() {
         // The last run is short of the only batch there is.
         let mut pairs = engine(gpu, Precision::Fp16, false, &[2], planner());
         assert_eq!(run(&mut pairs, IMAGES, &x), all, "{name} in pairs");
+    }
+}
+
+#[test]
+fn parts_of_memory_are_copied_and_nothing_beside_them() {
+    let Some(gpu) = gpu() else { return };
+    let stream = Stream::new(&gpu.device, Priority::Low).unwrap();
+    let numbers: Vec<u8> = (0..100).collect();
+    let from = DeviceMemory::from_slice(&stream, &numbers).unwrap();
+    let to = DeviceMemory::from_slice(&stream, &[0xff; 50]).unwrap();
+    to.copy_part(7, &from, 21, 30).unwrap();
+    to.copy_part(49, &from, 99, 1).unwrap();
+    let mut bytes = [0; 50];
+    to.read(&mut bytes).unwrap();
+    let mut expected = [0xff; 50];
+    expected[7..37].copy_from_slice(&numbers[21..51]);
+    expected[49] = 99;
+    assert_eq!(bytes, expected);
+    for (at, from_at, len) in
+        [(49, 0, 2), (0, 99, 2), (51, 0, 0), (0, 0, usize::MAX), (usize::MAX, 0, 1), (1, 0, usize::MAX)]
+    {
+        assert!(to.copy_part(at, &from, from_at, len).is_err(), "{len} bytes at {from_at} to {at}");
     }
 }

@@ -82,6 +82,23 @@ impl DeviceMemory {
         self.address
     }
 
+    /// Enqueues a copy of bytes `from_at..from_at + len` of another memory to those from `at` on, in this one's stream.
+    ///
+    /// # Errors
+    /// Where the ranges are not in the memories, or the driver fails.
+    pub fn copy_part(&self, at: usize, from: &Self, from_at: usize, len: usize) -> Result<(), KernelError> {
+        let holds = |memory: &Self, at: usize| at.checked_add(len).is_some_and(|end| end <= memory.len_bytes);
+        if !holds(self, at) || !holds(from, from_at) {
+            let why = format!("{len} bytes at {from_at} of {} to {at} of {}", from.len_bytes, self.len_bytes);
+            return Err(KernelError::invalid("copy", why));
+        }
+        self.stream.device().bind()?;
+        let (to, from) = (self.address + at as u64, from.address + from_at as u64);
+        // SAFETY: both are alive and hold these bytes; what follows on their streams is the owners' order.
+        let copied = unsafe { result::memcpy_dtod_async(to, from, len, self.stream.handle()) };
+        check("cuMemcpyDtoDAsync", copied)
+    }
+
     /// Bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes

@@ -8,7 +8,7 @@ use super::graph::Graph;
 use super::lower::{Launch, Packed, Packing};
 use super::memory::DeviceMemory;
 use super::module::{Function, Shape, Value};
-use super::schedule::{Place, Placed, PlacedLaunch, Schedule};
+use super::schedule::{Place, Placed, PlacedLaunch, Schedule, bytes_of};
 use super::stream::Stream;
 use super::tensor_map;
 use crate::error::KernelError;
@@ -133,6 +133,31 @@ impl Network {
     /// Output `n`: its address and what lies there after a run, until the next of any batch size.
     pub fn output(&self, n: usize) -> Option<(u64, &Placed)> {
         self.outputs.get(n).map(|placed| (self.memory.address() + placed.at_bytes as u64, placed))
+    }
+
+    /// Takes memory on the stream of the network's own and enqueues a copy of the first input to it, to be
+    /// [restored](Network::restore_input): a run leaves other things in the input's place.
+    ///
+    /// # Errors
+    /// Where there is no input or no memory, or the driver fails.
+    pub fn keep_input(&self, stream: &Stream) -> Result<DeviceMemory, KernelError> {
+        let input = self.first_input()?;
+        let kept = DeviceMemory::new(stream, bytes_of(&input.tensor))?;
+        kept.copy_part(0, &self.memory, input.at_bytes, kept.len_bytes())?;
+        Ok(kept)
+    }
+
+    /// Enqueues the copy back.
+    ///
+    /// # Errors
+    /// Where it is not an input of this network, or the driver fails.
+    pub fn restore_input(&self, kept: &DeviceMemory) -> Result<(), KernelError> {
+        let input = self.first_input()?;
+        self.memory.copy_part(input.at_bytes, kept, 0, bytes_of(&input.tensor))
+    }
+
+    fn first_input(&self) -> Result<&Placed, KernelError> {
+        self.inputs.first().ok_or_else(|| KernelError::invalid("input", "the network has none"))
     }
 
     /// Enqueues a run.

@@ -168,7 +168,7 @@ fn cell(pixel: usize, scale: f32) -> (usize, f32) {
 }
 
 /// A random number in 0..1 for a place: `SplitMix64`'s finaliser.
-fn hash(x: u32, y: u32, seed: u64) -> f32 {
+pub(super) fn hash(x: u32, y: u32, seed: u64) -> f32 {
     let mut z = (u64::from(x) << 32 | u64::from(y)).wrapping_add(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
