@@ -95,14 +95,16 @@ def nvimagecodec_decoder(folder):
         decoders = [nvimgcodec.Decoder(max_num_cpu_threads=threads, backends=chosen) for _ in range(workers)]
         files = files_of(folder, count)
         pool = concurrent.futures.ThreadPoolExecutor(workers)
-        kept = [None] * workers
+        images = [decoder.decode(files) for decoder in decoders]
+        if any(image is None for image in images[0]):
+            raise RuntimeError("not everything was decoded")
 
         def decode(worker):
-            # The images of the last call are written again.
-            reused = {} if kept[worker] is None else {"images": kept[worker]}
-            kept[worker] = decoders[worker].decode(files, **reused)
-            if any(image is None for image in kept[worker]):
-                raise RuntimeError("not everything was decoded")
+            # The images of the last call are written again, where the version can.
+            try:
+                images[worker] = decoders[worker].decode(files, images=images[worker])
+            except TypeError:
+                images[worker] = decoders[worker].decode(files)
 
         return lambda: list(pool.map(decode, range(workers))), count * workers
 
