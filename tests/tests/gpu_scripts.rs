@@ -1,0 +1,122 @@
+//! What `tests/gpu` makes of a run's logs, with programs that only pretend: no test is taken for passed or clean that did
+//! not come to its end.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tests::workspace_root;
+
+fn python(script: &str) -> Command {
+    let mut command = Command::new("python3");
+    // Nothing is left beside the script.
+    command.arg("-B").arg(workspace_root().join("tests/gpu").join(script));
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+fn program(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second, file) = (folder.path().join("1"), folder.path().join("2"), folder.path().join("report.json"));
+    let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
+    let figure = |name: &str, value: f64| json!({ "name": name, "value": value, "unit": "img/s", "spread": 1.0, "bound_percent": null });
+    let peer = |peer: &str, value: f64| json!({ "name": "decode", "peer": peer, "value": value, "spread": 2.0 });
+    for logs in [&first, &second] {
+        fs::create_dir_all(logs.join("sanitizer")).unwrap();
+    }
+    write(&first.join("gpu_a.log"), "skipped b: a real GPU\ntest a ... ok\ntest b ... ok\ntest c ... FAILED\n");
+    write(&first.join("gpu_a.status"), "101\n");
+    write(&first.join("gpu_b.log"), "test d ... ok\nout of time\n");
+    write(&first.join("gpu_b.status"), "124\n");
+    write(&first.join("gpu_c.log"), "Segmentation fault\n");
+    write(&first.join("gpu_c.status"), "139\n");
+    write(&first.join("bench-a.json"), &json!([figure("infer", 5.0), figure("decode", 30.0)]).to_string());
+    write(&first.join("peers.json"), &json!([peer("slow", 10.0), peer("fast", 20.0)]).to_string());
+    write(&second.join("bench-a.json"), &json!([figure("infer", 7.0)]).to_string());
+    write(&second.join("sanitizer/summary.json"), &json!({ "memcheck": { "tests": 3, "errors": 0 } }).to_string());
+    let report = |logs: &Path, commit: &str| {
+        run(python("report.py").arg(logs).arg(commit).arg(&file));
+        read(&file)
+    };
+
+    let whole = report(&first, "abc");
+    assert_eq!(
+        whole["tests"],
+        json!({
+            "passed": 2,
+            "failed": 3,
+            "failures": ["gpu_a: c", "gpu_b: out of time", "gpu_c: status 139"],
+            "skipped": { "a real GPU": 1 },
+        })
+    );
+    let decode = &whole["results"][1];
+    assert_eq!((&decode["peer"], &decode["peer_value"], &decode["ratio"]), (&json!("fast"), &json!(20.0), &json!(1.5)));
+
+    let added = report(&second, "abc");
+    assert_eq!(added["tests"], whole["tests"]);
+    assert_eq!(added["sanitizer"]["memcheck"]["tests"], 3);
+    let values: Vec<_> = added["results"].as_array().unwrap().iter().map(|r| (&r["name"], &r["value"])).collect();
+    assert_eq!(values, [(&json!("decode"), &json!(30.0)), (&json!("infer"), &json!(7.0))]);
+    assert_eq!(report(&second, "def")["results"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    program(&bin.join("ocellus"), "");
+    let tests = "for t in clean faulty slow broken skipped cut; do echo \"$t: test\"; done";
+    program(
+        &bin.join("gpu_x"),
+        &format!(
+            "[ \"$1\" = --list ] && {{ {tests}; exit; }}\n\
+             case $2 in broken) exit 101;; skipped) echo 'skipped skipped: no reason';; esac\n\
+             case $2$OCELLUS_TEST_TOOL in slow*check) sleep 60;; esac\n"
+        ),
+    );
+    // Reports one fault for one test, and does not come to its end for another.
+    program(
+        &folder.path().join("compute-sanitizer"),
+        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
+         echo '========= COMPUTE-SANITIZER' >\"$log\"\n\
+         \"$@\" || exit $?\n\
+         [ \"$3\" = cut ] && exit\n\
+         [ \"$3\" = faulty ] && printf '========= Invalid read\\n=========     at conv+0x10\\n' >>\"$log\"\n\
+         [ \"$3\" = faulty ] && n=1\n\
+         echo \"========= ERROR SUMMARY: ${n:-0} errors\" >>\"$log\"\n",
+    );
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut sanitizer = python("sanitizer.py");
+    sanitizer.args(["out", "--tools", "memcheck,initcheck", "--seconds", "4", "--jobs", "4"]);
+    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let summary = read(&folder.path().join("out/summary.json"));
+    for tool in ["memcheck", "initcheck"] {
+        let counts = ["tests", "errors", "failed", "timed_out"].map(|key| summary[tool][key].as_u64().unwrap());
+        // Clean, faulty and cut ended; broken fails without a tool already.
+        assert_eq!(counts, [3, 1, 2, 1], "{tool}: {said}");
+    }
+    for part in
+        ["Invalid read", "at conv+0x10", "timed out: gpu_x::slow", "failed: gpu_x::cut", "failed: gpu_x::broken"]
+    {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
