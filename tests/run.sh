@@ -121,7 +121,8 @@ documentation() {
 
 # The committed declarations of nvJPEG against the header in NVIDIA's wheel.
 nvjpeg_bindings() {
-    local header=("$PWD"/.venv/lib/python3*/site-packages/nvidia/cu13/include/nvjpeg.h) flags=(--locked -p ocellus-sys --features bindgen)
+    local header=("$PWD"/.venv/lib/python3*/site-packages/nvidia/cu13/include/nvjpeg.h)
+    local flags=(--locked -p ocellus-sys --features bindgen)
     OCELLUS_NVJPEG_HEADER=${header[0]} cargo clippy "${flags[@]}" --all-targets -- -D warnings
     OCELLUS_NVJPEG_HEADER=${header[0]} cargo test "${flags[@]}" --lib declarations
 }

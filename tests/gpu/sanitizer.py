@@ -3,7 +3,8 @@
 First every test runs plainly: that compiles its kernels into the shared cache, shows what is skipped or fails anyway, and how
 long it takes. Then it runs under each tool. Two of three processes take the longest test that is left, the third the shortest, so
 that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and never as clean. Tests that
-start the program have the program checked; where they need the exit code of a process that does without CUDA, there is nothing to check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
+start the program have the program checked; where they need the exit code of a process that does without CUDA, there is nothing to
+check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
 """
 
 import argparse
@@ -300,7 +301,8 @@ def main():
     print_unclean(run)
     print(f"\n{'tool':10} {'tests':>6} {'errors':>7} {'failed':>7} {'timed out':>10} {'process seconds':>16}")
     for tool, count in counts.items():
-        print(f"{tool:10}", f"{count['tests']:6} {count['errors']:7} {count['failed']:7} {count['timed_out']:10} {count['seconds']:16.0f}")
+        columns = f"{count['tests']:6} {count['errors']:7} {count['failed']:7} {count['timed_out']:10}"
+        print(f"{tool:10} {columns} {count['seconds']:16.0f}")
     plain = collections.Counter(job.status for job in run.done if not job.tool)
     print(f"plainly {dict(plain)}; {time.monotonic() - started:.0f} s in all")
 
