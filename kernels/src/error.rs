@@ -21,6 +21,14 @@ pub enum KernelError {
         /// Which property it lacks.
         why: String,
     },
+    /// A tensor has more elements than can be counted. A smaller batch may help.
+    #[error("{op}: {why}; use a smaller batch")]
+    TooLarge {
+        /// Node, operator or port at fault.
+        op: String,
+        /// Which bound it exceeds.
+        why: String,
+    },
     /// The GPU, its driver or one of its libraries is missing or failed.
     #[error("GPU: {why}")]
     Gpu {

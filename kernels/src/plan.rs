@@ -118,7 +118,8 @@ impl Plan {
             return fail("plan", "a batch of 0 images".into());
         }
         if self.arena_len > MAX_ELEMENTS {
-            return fail("plan", format!("an arena of {} elements", self.arena_len));
+            let why = format!("the tensors need {} elements together", self.arena_len);
+            return Err(KernelError::TooLarge { op: "plan".into(), why });
         }
         for port in self.inputs.iter().chain(&self.outputs) {
             self.check_buffer(&port.name, &port.buffer)?;

@@ -65,7 +65,7 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`KernelError::Unsupported`] where an operator has no kernel, [`KernelError::OutOfMemory`] where the largest batch
-    /// does not fit, and where the network cannot be planned, a kernel not compiled or the driver fails.
+    /// does not fit, [`KernelError::TooLarge`] where it cannot be counted, and where the network cannot be planned, a kernel not compiled or the driver fails.
     pub fn new(device: &Device, jit: &Jit, mut planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
         let stream = Stream::new(device, Priority::Low)?;
         let target = target(device, options);
@@ -128,6 +128,16 @@ impl CudaEngine {
         upload_f32(host, input, device, stream)?;
         convert(functions, stream, (&from, device.address()), (&placed.tensor, address))?;
         stream.synchronize()
+    }
+
+    /// Takes the memory that [`CudaEngine::write_input`] needs for so many images, which it then has.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], or where the driver fails.
+    pub fn reserve_input(&mut self, images: usize) -> Result<(), KernelError> {
+        let network = smallest_for(&mut self.networks, images).ok_or_else(no_batch_size)?;
+        let (_, placed) = network.input(0).ok_or_else(no_batch_size)?;
+        staging_of(&mut self.staging, &self.stream, bytes_of(&placed.as_f32())).map(drop)
     }
 
     /// Most images of a run.

@@ -112,7 +112,7 @@ fn dense(dims: &[usize], dtype: DType) -> Tensor {
 /// Lays a plan out for a target.
 ///
 /// # Errors
-/// Where the plan contradicts itself, or a step has no kernel.
+/// Where the plan contradicts itself, a step has no kernel, or a tensor is too large ([`KernelError::TooLarge`]).
 pub fn schedule(plan: &Plan, target: &Target) -> Result<Schedule, KernelError> {
     plan.check()?;
     let types = output_types(plan, target);
@@ -201,8 +201,7 @@ fn check_convertible(name: &str, tensor: &Tensor) -> Result<(), KernelError> {
     if i32::try_from(bytes_of(tensor) / size_of(tensor.dtype)).is_ok() {
         return Ok(());
     }
-    let why = "it has 2^31 elements or more; a smaller batch may help; use --device cpu".into();
-    Err(KernelError::Unsupported { op: format!("\"{name}\""), engine: "GPU", why })
+    Err(KernelError::TooLarge { op: format!("\"{name}\""), why: lower::TOO_LARGE.into() })
 }
 
 struct Builder<'a> {
@@ -375,6 +374,6 @@ mod tests {
         let target = Target::typical(Arch { major: 8, minor: 0 }, lower::Precision::Fp16);
         assert!(schedule(&plan(23_170), &target).is_ok());
         let refused = schedule(&plan(23_171), &target).err();
-        assert!(matches!(refused, Some(KernelError::Unsupported { .. })), "{refused:?}");
+        assert!(matches!(refused, Some(KernelError::TooLarge { .. })), "{refused:?}");
     }
 }

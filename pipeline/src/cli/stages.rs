@@ -8,7 +8,7 @@ use ocellus_kernels::engine::Engine;
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
 use crate::frame::{Encoded, Item, Results};
-use crate::gpu::{Collect, Lane, LoadParts};
+use crate::gpu::{Collect, InferParts, Lane, LoadParts};
 use crate::infer::Infer;
 use crate::model::card;
 use crate::model::load::Model;
@@ -72,12 +72,14 @@ impl Stages<'_> {
         let splitters = (0..self.threads).map(|_| splitter()).collect::<Result<Vec<_>, JobError>>()?;
         // Before the source starts: nvJPEG takes its time.
         let stages = lane.stages(self.decoder())?;
-        let parts = LoadParts::new(stages.parts, self.resizer()()?, Arc::clone(&self.split));
+        let resizer = self.resizer();
+        let parts = LoadParts::new(stages.parts, resizer()?, Arc::clone(&self.split));
+        let infer = InferParts::new(stages.infer, resizer()?, Arc::clone(&self.split));
         self.files(items)?
             .pool("split", splitters)?
             .stage("batch", stages.batcher)?
             .pool("load", stages.loaders)?
-            .stage("infer", Then(parts, stages.infer))?
+            .stage("infer", Then(parts, infer))?
             .stage("postprocess", Then(Collect, ClassifyRanked::new(self.classify.clone())))
     }
 

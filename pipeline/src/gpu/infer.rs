@@ -1,5 +1,8 @@
 //! From planes in the GPU's memory to the best classes: preprocessing, network and ranking on one stream, without the host.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::CudaEngine;
 use ocellus_kernels::cuda::network::Network;
@@ -9,54 +12,71 @@ use ocellus_kernels::cuda::top_k::{TopK, TopKResults};
 use super::lend::{Home, Lent};
 use super::load::{Content, Loaded, LoadedBatch};
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Item, PictureInfo, Ranked, Ranking, Tensor};
+use crate::frame::{Encoded, Item, PictureInfo, Ranked, Ranking, Tensor};
 use crate::stage::Stage;
 
 /// Batches whose results may be under way or wait to be read.
 const RESULTS: usize = 6;
 
-/// The stage: enqueues everything between the planes and the results of a batch, and does not wait for it.
+/// Enqueues everything between the planes and the results of a batch, and does not wait for it.
 pub struct Infer {
     // Before the engine, whose stream they work on.
     preprocess: GpuPreprocess,
     top_k: TopK,
     results: Home<TopKResults>,
+    /// For a batch when all others are away; read at once.
+    spare: TopKResults,
     engine: CudaEngine,
 }
 
 /// A batch whose results the GPU is about to write.
 pub struct Pending {
     items: Vec<Item<PictureInfo>>,
-    /// `None` where every item has failed.
-    results: Option<Lent<TopKResults>>,
+    results: Results,
+}
+
+enum Results {
+    UnderWay(Lent<TopKResults>),
+    /// None where every item has failed.
+    Read(Vec<Ranked>),
+}
+
+/// What became of a batch.
+enum Ran {
+    UnderWay(Pending),
+    /// The GPU has no memory for all of it at once.
+    TooLarge(Vec<Item<Loaded>>),
 }
 
 impl Infer {
-    pub(super) fn new(engine: CudaEngine, preprocess: GpuPreprocess, top_k: TopK) -> Result<Self, KernelError> {
+    /// Takes all memory that one picture needs, so that this much always works.
+    pub(super) fn new(mut engine: CudaEngine, preprocess: GpuPreprocess, top_k: TopK) -> Result<Self, KernelError> {
+        engine.reserve_input(1)?;
         let results = (0..RESULTS).map(|_| top_k.results()).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { preprocess, top_k, results: Home::new(results), engine })
+        Ok(Self { spare: top_k.results()?, preprocess, top_k, results: Home::new(results), engine })
     }
 
-    fn run(&mut self, batch: LoadedBatch) -> Result<Pending, KernelError> {
-        let (items, arena) = match batch.0 {
-            Content::Planes { items, arena } => (items, arena),
-            Content::Input(item) => return self.run_input(item),
-        };
-        let items: Vec<Item<Loaded>> = items.into_iter().map(|item| item.and_then(|l| self.check(l))).collect();
+    /// Runs pictures, all at once.
+    fn run(&mut self, items: Vec<Item<Loaded>>) -> Result<Ran, KernelError> {
         let pictures: Vec<_> = items.iter().filter_map(|item| item.payload.as_ref().ok()).map(|l| l.picture).collect();
         if pictures.is_empty() {
-            arena.give_back();
             let items = items.into_iter().map(|item| item.and_then(|_| Err(lost()))).collect();
-            return Ok(Pending { items, results: None });
+            return Ok(Ran::UnderWay(Pending { items, results: Results::Read(Vec::new()) }));
         }
         let (input, _) = network(&mut self.engine, pictures.len())?.input(0).ok_or_else(missing)?;
-        let transforms = self.preprocess.enqueue(&pictures, input)?;
+        let transforms = self.preprocess.enqueue(&pictures, input);
+        let ran = transforms.and_then(|transforms| Ok((transforms, self.enqueue(pictures.len())?)));
+        let (transforms, results) = match ran {
+            Err(KernelError::OutOfMemory { .. }) => {
+                // What was enqueued until then uses what is used again now.
+                self.engine.stream().synchronize()?;
+                return Ok(Ran::TooLarge(items));
+            }
+            ran => ran?,
+        };
         if transforms.len() != pictures.len() {
             return Err(missing());
         }
-        arena.read_by(self.engine.stream())?;
-        arena.give_back();
-        let results = self.enqueue(pictures.len())?;
         let mut transforms = transforms.into_iter();
         let mut info = |loaded: Loaded| {
             let transform = transforms.next().ok_or_else(lost)?;
@@ -64,31 +84,32 @@ impl Infer {
             Ok(PictureInfo { width_px, height_px, decoder: loaded.decoder, partial: loaded.partial, transform })
         };
         let items = items.into_iter().map(|item| item.and_then(&mut info)).collect();
-        Ok(Pending { items, results: Some(results) })
+        Ok(Ran::UnderWay(Pending { items, results }))
     }
 
     /// A picture that the CPU has preprocessed.
     fn run_input(&mut self, item: Item<Tensor>) -> Result<Pending, KernelError> {
-        let mut results = None;
+        let mut results = Results::Read(Vec::new());
         if let Ok(tensor) = &item.payload {
             self.engine.write_input(1, &tensor.data)?;
-            results = Some(self.enqueue(1)?);
+            results = self.enqueue(1)?;
         }
         Ok(Pending { items: vec![item.and_then(|tensor| Ok(tensor.info))], results })
     }
 
     /// Enqueues network and ranking for so many images, whose input is there by then.
-    fn enqueue(&mut self, images: usize) -> Result<Lent<TopKResults>, KernelError> {
+    fn enqueue(&mut self, images: usize) -> Result<Results, KernelError> {
         let stream = self.engine.stream().clone();
         let network = network(&mut self.engine, images)?;
         network.enqueue(&stream)?;
-        let mut results = match self.results.take_now() {
-            Some(results) => results,
-            // Many parts of one batch are under way: these are not needed again.
-            None => Home::new([self.top_k.results()?]).take().ok_or_else(missing)?,
-        };
-        self.top_k.enqueue(&stream, network.output(0).ok_or_else(missing)?, &mut results)?;
-        Ok(results)
+        let output = network.output(0).ok_or_else(missing)?;
+        if let Some(mut results) = self.results.take_now() {
+            self.top_k.enqueue(&stream, output, &mut results)?;
+            return Ok(Results::UnderWay(results));
+        }
+        // Many parts of one batch are under way, which nobody reads before they all are.
+        self.top_k.enqueue(&stream, output, &mut self.spare)?;
+        Ok(Results::Read(ranked(&self.spare, images)?))
     }
 
     /// Refuses a picture that cannot be preprocessed, as the CPU does.
@@ -118,13 +139,72 @@ fn lost() -> ItemError {
     ItemError::new(StageName::Preprocess, ErrorKind::Internal, "a picture was lost")
 }
 
-impl Stage for Infer {
+/// The stage: runs batches, and in parts what is too large at once. A picture that is too large alone is read and made the
+/// network's input by the stage `G`, on the CPU.
+pub struct InferParts<G> {
+    infer: Infer,
+    cpu: G,
+    split: Arc<AtomicU64>,
+}
+
+impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> InferParts<G> {
+    /// A stage that counts the batches that it had to split.
+    pub fn new(infer: Infer, cpu: G, split: Arc<AtomicU64>) -> Self {
+        Self { infer, cpu, split }
+    }
+
+    fn whole(&mut self, items: Vec<Item<Loaded>>, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        match self.infer.run(items)? {
+            Ran::UnderWay(pending) => emit(pending),
+            Ran::TooLarge(items) => {
+                self.split.fetch_add(1, Relaxed);
+                self.halves(items, emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn halves(&mut self, mut items: Vec<Item<Loaded>>, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        if items.len() > 1 {
+            let rest = items.split_off(items.len() / 2);
+            for part in [items, rest] {
+                match self.infer.run(part)? {
+                    Ran::UnderWay(pending) => emit(pending),
+                    Ran::TooLarge(part) => self.halves(part, emit)?,
+                }
+            }
+            return Ok(());
+        }
+        for Item { id, origin, payload } in items {
+            let mut inputs = Vec::new();
+            let item = Item { id, origin, payload: payload.map(|_| None) };
+            self.cpu.process(item, &mut |input| inputs.push(input))?;
+            for input in inputs {
+                emit(self.infer.run_input(input)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> Stage for InferParts<G> {
     type In = LoadedBatch;
     type Out = Pending;
 
     fn process(&mut self, batch: LoadedBatch, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
-        emit(self.run(batch)?);
-        Ok(())
+        let (items, arena) = match batch.0 {
+            Content::Planes { items, arena } => (items, arena),
+            Content::Input(item) => {
+                emit(self.infer.run_input(item)?);
+                return Ok(());
+            }
+        };
+        let items = items.into_iter().map(|item| item.and_then(|loaded| self.infer.check(loaded))).collect();
+        let ended = self.whole(items, emit);
+        // Also after an error: what is under way reads the planes.
+        let read = arena.read_by(self.infer.engine.stream());
+        arena.give_back();
+        ended.and(read.map_err(JobError::from))
     }
 }
 
@@ -138,20 +218,27 @@ impl Stage for Collect {
 
     fn process(&mut self, pending: Pending, emit: &mut dyn FnMut(Ranking)) -> Result<(), JobError> {
         let Pending { items, results } = pending;
-        let mut ranked = Vec::new();
-        if let Some(results) = results {
-            results.wait()?;
-            let images = items.iter().filter(|item| item.payload.is_ok()).count();
-            ranked = (0..images)
-                .map_while(|image| results.row(image))
-                .map(|row| match row {
-                    row if row.faults > 0 => Ranked::NotFinite,
-                    row => row.outside.map_or(Ranked::Best(row.best), Ranked::NoProbability),
-                })
-                .collect();
-            results.give_back();
-        }
+        let ranked = match results {
+            Results::Read(ranked) => ranked,
+            Results::UnderWay(results) => {
+                let images = items.iter().filter(|item| item.payload.is_ok()).count();
+                let ranked = ranked(&results, images)?;
+                results.give_back();
+                ranked
+            }
+        };
         emit(Ranking { items, ranked });
         Ok(())
     }
+}
+
+/// Waits for results and reads them.
+fn ranked(results: &TopKResults, images: usize) -> Result<Vec<Ranked>, KernelError> {
+    results.wait()?;
+    let rows = (0..images).map_while(|image| results.row(image));
+    let ranked = rows.map(|row| match row {
+        row if row.faults > 0 => Ranked::NotFinite,
+        row => row.outside.map_or(Ranked::Best(row.best), Ranked::NoProbability),
+    });
+    Ok(ranked.collect())
 }

@@ -1,11 +1,11 @@
 //! The GPU path: from JPEG files to the best classes without the host in between.
 //!
 //! ```text
-//! Work -> [WorkBatcher] -> [Load, a pool] -> [LoadParts, Infer] -> [Collect] -> Ranking
+//! Work -> [WorkBatcher] -> [Load, a pool] -> [LoadParts, InferParts] -> [Collect] -> Ranking
 //! ```
 //!
 //! [`Load`] waits for its own batch, so that it knows of each file who decoded it before the next stage sees it; several
-//! of them keep the JPEG engines busy. [`Infer`] only enqueues, [`Collect`] waits behind it. Memory and results go round:
+//! of them keep the JPEG engines busy. [`InferParts`] only enqueues, [`Collect`] waits behind it. Memory and results go round:
 //! whoever reads them gives them back, marked with an event that is waited for before they are written again.
 
 mod batch;
@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
-pub use infer::{Collect, Infer, Pending};
+pub use infer::{Collect, Infer, InferParts, Pending};
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};
 use ocellus_kernels::KernelError;
@@ -36,8 +36,8 @@ use ocellus_kernels::plan::Plan;
 
 use crate::error::JobError;
 use crate::frame::{Encoded, Item, Picture};
-use crate::model::card;
 use crate::model::load::Model;
+use crate::model::{ModelError, card};
 use crate::stage::Stage;
 
 /// Workers that decode: the JPEG engines rest between two batches of one of them.
@@ -64,22 +64,30 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Plans, compiles and uploads. Where the batch does not fit the GPU's memory, half of it is tried, and so on.
+    /// Plans, compiles and uploads. Where the batch is too large for the GPU or its memory, half of it is tried, and so on.
     ///
     /// # Errors
-    /// [`KernelError::Unsupported`] where the GPU has no kernel for an operator, [`KernelError::OutOfMemory`] where not
-    /// even one image fits, and where a kernel does not compile or the driver fails.
+    /// [`KernelError::Unsupported`] where the GPU has no kernel for an operator, [`KernelError::OutOfMemory`] or
+    /// [`KernelError::TooLarge`] where not even one image fits, and where a kernel does not compile or the driver fails.
     pub fn new(gpu: Gpu, model: &Model, options: &LaneOptions) -> Result<Self, JobError> {
         let mut warnings = Vec::new();
         let mut batch = options.batch.get();
+        let mut refused = None;
         let (infer, largest) = loop {
             match infer(&gpu, model, options, batch) {
-                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) if batch > 1 => batch /= 2,
+                Err(error) if batch > 1 && is_too_large(&error) => {
+                    batch /= 2;
+                    refused.get_or_insert(error);
+                }
                 made => break made?,
             }
         };
-        if batch < options.batch.get() {
-            warnings.push(format!("the GPU has memory for batches of {batch}, not of {}", options.batch));
+        match refused {
+            None => {}
+            Some(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
+                warnings.push(format!("the GPU has memory for batches of {batch}, not of {}", options.batch));
+            }
+            Some(error) => warnings.push(format!("batches of {batch}, not of {}: {error}", options.batch)),
         }
         // A network whose file fixes the batch takes no more.
         let batch = batch.min(largest);
@@ -124,8 +132,15 @@ impl Lane {
             Err(KernelError::OutOfMemory { .. }) => Ok(Load::new(&self.gpu.device, None, cpu()?)?),
             made => Ok(made?),
         };
-        let loaders = (0..LOADERS).map(|_| load()).collect::<Result<Vec<_>, JobError>>()?;
         let parts = load()?;
+        let mut loaders = vec![load()?];
+        while loaders.len() < LOADERS {
+            match load() {
+                // Those that there are do the work.
+                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => break,
+                loader => loaders.push(loader?),
+            }
+        }
         // What is left, for all the batches that may be in memory; half of it stays for nvJPEG and others.
         let (free_bytes, _) = self.gpu.device.memory_bytes()?;
         let arenas = load::ARENAS * (LOADERS + 1);
@@ -146,8 +161,17 @@ pub struct LaneStages<F> {
     pub loaders: Vec<Load<F>>,
     /// For [`LoadParts`].
     pub parts: Load<F>,
-    /// Behind that on the same thread.
+    /// For [`InferParts`], behind that on the same thread.
     pub infer: Infer,
+}
+
+/// True where a smaller batch may be possible.
+fn is_too_large(error: &JobError) -> bool {
+    matches!(
+        error,
+        JobError::Kernel(KernelError::OutOfMemory { .. } | KernelError::TooLarge { .. })
+            | JobError::Model(ModelError::TooLarge(_))
+    )
 }
 
 /// The stage, and the largest batch of its network.

@@ -72,6 +72,9 @@ pub enum ModelError {
         /// What is wrong.
         message: String,
     },
+    /// A tensor has more elements than are accepted. A smaller batch may help.
+    #[error("{0}; use a smaller batch or input size")]
+    TooLarge(String),
     /// The graph as a whole is wrong.
     #[error("{0}")]
     Graph(String),

@@ -21,11 +21,8 @@ const ALIGNMENT: usize = 16;
 /// Where the arena's size overflows.
 pub fn plan(graph: &Graph) -> Result<Plan, ModelError> {
     let storages = Storages::of(graph);
-    let (offsets, arena_len) = pack(&storages.lifetimes).ok_or_else(|| {
-        ModelError::Graph(
-            "the model's tensors are too large for this machine; use a smaller batch or input size".into(),
-        )
-    })?;
+    let (offsets, arena_len) = pack(&storages.lifetimes)
+        .ok_or_else(|| ModelError::TooLarge("the model's tensors are too large for this machine".into()))?;
     let buffer = |id: ValueId| {
         let offset = storages.of_value.get(&id).map_or(0, |&storage| offsets[storage]);
         Buffer { offset, dims: graph.dims(id).to_vec() }

@@ -37,17 +37,17 @@ Pool& default_pool() {
 
 void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (kind == MemoryKind::kDevice) {
-    const size_t left = settings().memory_bytes - used_bytes_;
-    if (bytes > left || rounded(bytes) > left) return nullptr;
-  }
+  if (++asked_for_ == settings().failing_allocation) return nullptr;
+  const bool on_device = kind == MemoryKind::kDevice;
+  const size_t left = on_device ? settings().memory_bytes - used_bytes_ : settings().host_bytes - used_host_bytes_;
+  if (bytes > left || rounded(bytes) > left) return nullptr;
   void* const raw = new_pages(kGuardBytes + rounded(bytes) + kGuardBytes);
   if (raw == nullptr) return nullptr;
   auto* const start = static_cast<unsigned char*>(raw) + kGuardBytes;
   put_guard(start - kGuardBytes, kGuardBytes);
   put_guard(start + bytes, rounded(bytes) - bytes + kGuardBytes);
   all_[start] = {kind, bytes, flags, pool};
-  if (kind == MemoryKind::kDevice) used_bytes_ += rounded(bytes);
+  (on_device ? used_bytes_ : used_host_bytes_) += rounded(bytes);
   if (pool != nullptr) {
     pool->used_bytes += bytes;
     pool->most_used_bytes = std::max(pool->most_used_bytes, pool->used_bytes);
@@ -58,6 +58,7 @@ void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool
 void Memory::release(std::map<unsigned char*, Allocation>::iterator at) {
   const auto [start, allocation] = *at;
   if (allocation.kind == MemoryKind::kDevice) used_bytes_ -= rounded(allocation.bytes);
+  if (allocation.kind == MemoryKind::kHost) used_host_bytes_ -= rounded(allocation.bytes);
   if (allocation.pool != nullptr) allocation.pool->used_bytes -= allocation.bytes;
   all_.erase(at);
   if (!guarded(allocation.kind)) return;

@@ -29,7 +29,7 @@ struct Allocation {
 
 class Memory {
  public:
-  // Null where the device, or for host memory this machine, has no more. Filled with 0xff: nothing may rely on zeros.
+  // Null where the device, or for host memory this machine, has no more, and where this allocation is to fail. Filled with 0xff: nothing may rely on zeros.
   void* allocate(MemoryKind kind, size_t bytes, unsigned flags = 0, Pool* pool = nullptr);
   // False where `at` is not the start of an allocation of this kind.
   bool free(void* at, MemoryKind kind);
@@ -47,7 +47,9 @@ class Memory {
   void release(std::map<unsigned char*, Allocation>::iterator at);
   std::mutex mutex_;
   std::map<unsigned char*, Allocation> all_;
-  size_t used_bytes_ = 0;
+  size_t used_bytes_ = 0, used_host_bytes_ = 0;
+  // So far, of the device's and the host's memory.
+  size_t asked_for_ = 0;
 };
 
 Memory& memory();

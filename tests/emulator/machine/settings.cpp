@@ -23,6 +23,8 @@ bool is(const char* name, const char* expected) {
 const Settings& settings() {
   static const Settings all = {
       static_cast<size_t>(number("OCELLUS_EMULATOR_MEMORY_BYTES", 8ull << 30)),
+      static_cast<size_t>(number("OCELLUS_EMULATOR_HOST_BYTES", 8ull << 30)),
+      static_cast<size_t>(number("OCELLUS_EMULATOR_FAILING_ALLOCATION", 0)),
       static_cast<unsigned>(number("OCELLUS_EMULATOR_CC", 80)),
       is("OCELLUS_EMULATOR_ORDER", "lazy"),
       is("OCELLUS_EMULATOR_COPIES", "early"),

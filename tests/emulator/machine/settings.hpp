@@ -6,6 +6,10 @@ namespace emulator {
 
 struct Settings {
   size_t memory_bytes;
+  // Memory of the host that may be locked.
+  size_t host_bytes;
+  // The allocation that fails, counted from 1; 0: none.
+  size_t failing_allocation;
   unsigned compute_capability;
   bool lazy_streams;
   bool early_copies;

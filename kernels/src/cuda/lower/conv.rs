@@ -6,7 +6,7 @@ use tile::{Size, Tile};
 
 use super::emit::{self, Constants};
 use super::pack::Filter;
-use super::{Arg, Launch, Lowered, Packing, Precision, Source, Target, TypedStep, function, unsupported};
+use super::{Arg, Launch, Lowered, Packing, Precision, Source, Target, TypedStep, function, too_large, unsupported};
 use crate::error::KernelError;
 use crate::op::Conv;
 use crate::tensor::DType;
@@ -37,8 +37,10 @@ pub(super) fn lower(step: &TypedStep<'_>, desc: &Conv, target: &Target) -> Resul
         // Where a window begins and which of its taps are in the picture.
         row_registers: 2 + usize::from(desc.r.max(view.s) > MASKED_TAPS) + usize::from(!view.is_small(desc)),
     };
-    let sound = size.pixels <= MAX_PIXELS
-        && depth.max(desc.k) <= MAX_ROW
+    if size.pixels > MAX_PIXELS {
+        return Err(too_large(step));
+    }
+    let sound = depth.max(desc.k) <= MAX_ROW
         && desc.groups <= MAX_GROUPS
         && reach(desc).into_iter().all(|reach| reach <= MAX_REACH);
     if !sound {

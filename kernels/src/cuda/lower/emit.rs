@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Arg, Launch, Packed, Packing, Source, TypedStep, unsupported};
+use super::{Arg, Launch, Packed, Packing, Source, TypedStep, too_large, unsupported};
 use crate::error::KernelError;
 use crate::jit::KernelSpec;
 use crate::op::{Conv, Epilogue};
@@ -95,7 +95,7 @@ pub(super) fn check_sizes(step: &TypedStep<'_>) -> Result<(), KernelError> {
     if all.all(|dims| i32::try_from(elements(dims)).is_ok()) {
         return Ok(());
     }
-    Err(unsupported(step, "a tensor has 2^31 elements or more; a smaller batch may help"))
+    Err(too_large(step))
 }
 
 /// How a window goes along one axis.

@@ -262,7 +262,8 @@ pub fn value_type(op: &Op, inputs: &[DType], precision: Precision) -> DType {
 /// The launches for a step.
 ///
 /// # Errors
-/// [`KernelError::Unsupported`] where the GPU has no kernel for it.
+/// [`KernelError::Unsupported`] where the GPU has no kernel for it, [`KernelError::TooLarge`] where it has none for so many
+/// elements.
 pub fn lower(step: &TypedStep<'_>, target: &Target) -> Result<Lowered, KernelError> {
     match step.op {
         Op::Conv(desc) if desc.groups == desc.c && desc.groups > 1 => depthwise::lower(step, desc, target),
@@ -291,6 +292,17 @@ pub fn lower(step: &TypedStep<'_>, target: &Target) -> Result<Lowered, KernelErr
 
 /// The error for a step that the GPU cannot run.
 fn unsupported(step: &TypedStep<'_>, why: &str) -> KernelError {
-    let op = format!("{} (node \"{}\")", step.op.name(), step.name);
-    KernelError::Unsupported { op, engine: "GPU", why: format!("{why}; use --device cpu") }
+    KernelError::Unsupported { op: name_of(step), engine: "GPU", why: format!("{why}; use --device cpu") }
 }
+
+/// The error for a step that the GPU can run with fewer images at most.
+fn too_large(step: &TypedStep<'_>) -> KernelError {
+    KernelError::TooLarge { op: name_of(step), why: TOO_LARGE.into() }
+}
+
+fn name_of(step: &TypedStep<'_>) -> String {
+    format!("{} (node \"{}\")", step.op.name(), step.name)
+}
+
+/// Why a tensor is refused that an `int` does not count.
+pub(super) const TOO_LARGE: &str = "a tensor has 2^31 elements or more, which is too many for the GPU";

@@ -132,8 +132,8 @@ impl GpuPreprocess {
     /// where four earlier calls are still under way.
     ///
     /// # Errors
-    /// Where there are too many pictures, one is empty or too large, an address or a pitch is no multiple of 16, or the
-    /// GPU fails.
+    /// [`KernelError::OutOfMemory`], after which a smaller batch may be tried; where there are too many pictures, one is
+    /// empty or too large, an address or a pitch is no multiple of 16, or the GPU fails.
     pub fn enqueue(&mut self, pictures: &[DevicePicture], output_address: u64) -> Result<Vec<Transform>, KernelError> {
         if pictures.len() > self.max_batch || !output_address.is_multiple_of(16) {
             let why = format!("{} pictures of {} to address {output_address:#x}", pictures.len(), self.max_batch);
@@ -152,7 +152,12 @@ impl GpuPreprocess {
             let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
             (planes, [places[2 * i], places[2 * i + 1]])
         });
-        self.launch(&batch, output_address)?;
+        let launched = self.launch(&batch, output_address);
+        if launched.is_err() {
+            // Weights that were not uploaded must not burden a smaller batch.
+            self.tables.forget();
+        }
+        launched?;
         Ok(plans.iter().map(|plan| plan.0.placed.transform).collect())
     }
 

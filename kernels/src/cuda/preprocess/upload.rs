@@ -65,15 +65,15 @@ impl Tables {
             self.forget();
             if !self.place_missing(keys.clone())? {
                 let needed = 2 * self.memory.len_bytes();
-                self.memory = DeviceMemory::new(&self.stream, needed)?;
                 self.forget();
+                self.memory = DeviceMemory::new(&self.stream, needed)?;
                 return self.place(keys);
             }
         }
         Ok(keys.filter_map(|key| self.places.get(key)).map(|place| self.memory.address() + *place as u64).collect())
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.places.clear();
         self.pending.clear();
         self.used = 0;

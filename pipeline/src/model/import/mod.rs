@@ -80,7 +80,7 @@ pub fn parse(bytes: bytes::Bytes, folder: Option<&Path>, batch: usize) -> Result
 ///
 /// # Errors
 /// [`ModelError::Node`] for an operator, attribute or operand that is not supported or against the specification;
-/// [`ModelError::Graph`] for what concerns no single node.
+/// [`ModelError::TooLarge`] for a tensor of too many elements; [`ModelError::Graph`] for what concerns no single node.
 pub fn import(model: &proto::ModelProto, options: &ImportOptions) -> Result<Graph, ModelError> {
     let opset = opset(model)?;
     let Some(file) = &model.graph else {
@@ -106,11 +106,11 @@ pub fn import(model: &proto::ModelProto, options: &ImportOptions) -> Result<Grap
         dynamic_batch: false,
     };
     let mut importer = Importer { builder: Builder::new(graph, options.folder.clone()), slots: HashMap::new(), opset };
-    importer.initialisers(file)?;
-    importer.inputs(file, options)?;
-    importer.nodes(file)?;
-    importer.outputs(file)?;
-    Ok(importer.builder.graph)
+    match importer.all(file, options) {
+        Ok(()) => Ok(importer.builder.graph),
+        Err(error) if importer.builder.too_large => Err(ModelError::TooLarge(error.to_string())),
+        Err(error) => Err(error),
+    }
 }
 
 fn fault<T>(message: impl Into<String>) -> Result<T, ModelError> {
@@ -147,6 +147,13 @@ struct Importer<'a> {
 }
 
 impl<'a> Importer<'a> {
+    fn all(&mut self, file: &'a proto::GraphProto, options: &ImportOptions) -> Result<(), ModelError> {
+        self.initialisers(file)?;
+        self.inputs(file, options)?;
+        self.nodes(file)?;
+        self.outputs(file)
+    }
+
     fn initialisers(&mut self, file: &'a proto::GraphProto) -> Result<(), ModelError> {
         for proto in &file.initializer {
             let name = proto.name.as_deref().unwrap_or_default();

@@ -43,13 +43,15 @@ pub(super) struct Builder {
     pub(super) budget: Budget,
     /// Where external data may lie.
     pub(super) folder: Option<PathBuf>,
+    /// Whether a value was refused for its size.
+    pub(super) too_large: bool,
     /// Constants that are values of the graph already, by address; the `Arc` keeps the address taken.
     constants: HashMap<*const Tensor, (Arc<Tensor>, ValueId)>,
 }
 
 impl Builder {
     pub(super) fn new(graph: Graph, folder: Option<PathBuf>) -> Self {
-        Self { graph, budget: Budget::default(), folder, constants: HashMap::new() }
+        Self { graph, budget: Budget::default(), folder, too_large: false, constants: HashMap::new() }
     }
 
     /// Adds a value that is no constant.
@@ -58,6 +60,7 @@ impl Builder {
             return refuse(format!("a tensor of {dims:?} has no elements"));
         }
         if product(&dims).is_none_or(|n| n > MAX_ACTIVATION) {
+            self.too_large = true;
             return refuse(format!("a tensor of {dims:?} is over the limit of {MAX_ACTIVATION} elements"));
         }
         if self.graph.values.len() >= MAX_VALUES {
