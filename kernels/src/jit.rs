@@ -5,6 +5,7 @@ pub mod cache;
 mod fields;
 mod hosts;
 mod spec;
+mod stop;
 pub mod worker;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use worker::{Compiled, Compiler, Request};
 
 pub use cache::CacheDir;
 pub use spec::{Arch, KernelSpec};
+pub use stop::Stop;
 
 /// How kernels are compiled.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct JitOptions {
     /// The program to start as a worker: one that calls [`worker::run`] when its argument is [`worker::COMMAND`].
     /// `None` compiles in this process.
     pub worker: Option<PathBuf>,
+    /// Ends compilations before they are done.
+    pub stop: Stop,
 }
 
 /// What went wrong.
@@ -71,6 +75,9 @@ pub enum JitError {
         /// How the second one failed.
         why: String,
     },
+    /// [`Stop`] asked for it.
+    #[error("compiling was stopped")]
+    Stopped,
     /// The compiler refuses a kernel.
     #[error("{kernel} does not compile: {}", first_error(log))]
     Compile {
@@ -155,7 +162,7 @@ impl Jit {
     /// # Errors
     /// Where there is none, or none for `arch`.
     pub fn new(arch: Arch, options: JitOptions) -> Result<Self, JitError> {
-        let (hosts, compiler) = Hosts::new(options.worker)?;
+        let (hosts, compiler) = Hosts::new(options.worker, options.stop)?;
         if !compiler.archs.contains(&arch.number()) {
             return Err(JitError::UnknownArch { arch, version: compiler.version });
         }
@@ -181,7 +188,8 @@ impl Jit {
     /// only in their entry point share a cubin. No process of ours is left when this returns.
     ///
     /// # Errors
-    /// When a spec names no file, does not compile, or no worker can be started. What is done until then is kept.
+    /// When a spec names no file, does not compile, no worker can be started or compiling was stopped. What is done until
+    /// then is kept.
     pub fn compile(&self, specs: &[KernelSpec]) -> Result<Vec<Arc<[u8]>>, JitError> {
         Ok(self.compile_with_logs(specs)?.into_iter().map(|compiled| compiled.cubin).collect())
     }

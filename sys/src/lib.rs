@@ -13,11 +13,22 @@ mod search;
 #[cfg(test)]
 mod testing;
 
+use std::ffi::c_int;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use error::{Attempt, LoadError};
+
+/// Ends the process where it is. Unlike [`std::process::exit`] it runs nothing that libraries want done at the end, which
+/// they are not made for while another thread is at work in them.
+pub fn exit_at_once(status: c_int) -> ! {
+    unsafe extern "C" {
+        fn _exit(status: c_int) -> !;
+    }
+    // SAFETY: the function of POSIX, which the C library that Rust links with has.
+    unsafe { _exit(status) }
+}
 
 /// A library that comes with the driver or the CUDA toolkit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

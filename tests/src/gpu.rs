@@ -6,7 +6,7 @@ use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::lower::Precision;
-use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitError, JitOptions};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitError, JitOptions, Stop};
 use ocellus_kernels::plan::Plan;
 
 /// The first GPU of this machine. Where there is none the calling test says so and passes, unless `REQUIRE_GPU=1`.
@@ -32,7 +32,7 @@ pub fn is_emulated(gpu: &Gpu) -> bool {
 fn open() -> Result<Gpu, KernelError> {
     // Where the program lies beside the tests it compiles for them, on all cores.
     let worker = std::env::var_os("OCELLUS_TEST_PROGRAM").map(Into::into);
-    Gpu::open(0, JitOptions { cache: CacheDir::Default, workers: 0, worker })
+    Gpu::open(0, JitOptions { cache: CacheDir::Default, workers: 0, worker, stop: Stop::default() })
 }
 
 /// The tool of compute-sanitizer that the test runs under, as `tests/gpu/sanitizer.py` says.
@@ -65,7 +65,7 @@ pub fn engine(
 /// Where it does not start, or `REQUIRE_NVRTC` is set and it is not installed.
 pub fn compiler(arch: Arch, cache: CacheDir) -> Option<Jit> {
     let program = crate::ocellus().get_program().into();
-    match Jit::new(arch, JitOptions { cache, workers: 0, worker: Some(program) }) {
+    match Jit::new(arch, JitOptions { cache, workers: 0, worker: Some(program), stop: Stop::default() }) {
         Err(JitError::NoCompiler(why)) => {
             crate::skip("REQUIRE_NVRTC", &why);
             None

@@ -10,7 +10,7 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use ocellus_kernels::jit::cache::{Total, list};
-use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitError, JitOptions, JitReport, KernelSpec};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitError, JitOptions, JitReport, KernelSpec, Stop};
 use tempfile::TempDir;
 use tests::gpu::compiler;
 use tests::{ocellus, skip};
@@ -25,7 +25,7 @@ fn fake_worker() -> PathBuf {
 }
 
 fn jit_with(cache: CacheDir, worker: Option<PathBuf>) -> Result<Jit, JitError> {
-    Jit::new(HOPPER, JitOptions { cache, workers: 2, worker })
+    Jit::new(HOPPER, JitOptions { cache, workers: 2, worker, stop: Stop::default() })
 }
 
 /// A compiler with workers that make up their cubins.
@@ -115,7 +115,7 @@ fn cubins_come_in_order_and_from_the_cache_the_next_time() {
 fn another_architecture_is_another_cubin() {
     let folder = tempfile::tempdir().unwrap();
     let compile = |arch| {
-        let options = JitOptions { cache: at(&folder), workers: 0, worker: Some(fake_worker()) };
+        let options = JitOptions { cache: at(&folder), workers: 0, worker: Some(fake_worker()), stop: Stop::default() };
         let jit = Jit::new(arch, options)?;
         jit.compile(&factors(1)).map(|cubins| cubins[0].clone())
     };
@@ -323,6 +323,29 @@ fn a_worker_that_is_killed_costs_nothing_and_one_that_crashes_is_an_error() {
     assert!(matches!(error, JitError::Worker { .. }), "{error:?}");
     let says = ["self_test.cu CRASH=1 for sm_90a", "signal: 6"].map(|part| message.contains(part));
     assert!(says == [true; 2] && !message.contains('\n'), "{message}");
+}
+
+/// A worker at work, one that waits, and those that would have been started.
+#[test]
+fn compiling_that_is_stopped_leaves_no_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = folder.path().join("pid");
+    let stop = Stop::default();
+    let options = JitOptions { cache: CacheDir::None, workers: 2, worker: Some(fake_worker()), stop: stop.clone() };
+    let jit = Jit::new(HOPPER, options).unwrap();
+    let mut specs = factors(40);
+    specs.insert(1, spec(&[("HOLD", held.to_str().unwrap())]));
+    let (ended, worker) = thread::scope(|scope| {
+        let compiling = scope.spawn(|| jit.compile(&specs));
+        let worker = wait_for("the worker's number", || fs::read_to_string(&held).ok());
+        stop.set();
+        (compiling.join().unwrap(), worker)
+    });
+    assert_eq!(ended, Err(JitError::Stopped));
+    assert!(!Path::new("/proc").join(worker).exists());
+    assert_eq!(jit.compile(&specs), Err(JitError::Stopped));
+    let options = JitOptions { cache: CacheDir::None, workers: 2, worker: Some(fake_worker()), stop };
+    assert_eq!(Jit::new(HOPPER, options).err(), Some(JitError::Stopped));
 }
 
 #[test]

@@ -8,11 +8,17 @@ use std::thread;
 
 use ocellus_sys::nvrtc::Nvrtc;
 
-use super::worker::{self, Compiled, Compiler, Process, Request};
-use super::{JitError, Job};
+use super::worker::{self, Compiled, Compiler, Greeting, Process, Request};
+use super::{JitError, Job, Stop};
+
+/// Who compiles, until they are asked to stop.
+pub(super) struct Hosts {
+    place: Place,
+    stop: Stop,
+}
 
 /// Where compiling happens.
-pub(super) enum Hosts {
+enum Place {
     /// In this process.
     Here(&'static Nvrtc),
     /// In workers, which `program` is started as.
@@ -25,19 +31,20 @@ pub(super) enum Hosts {
 
 impl Hosts {
     /// With what the compiler is.
-    pub(super) fn new(program: Option<PathBuf>) -> Result<(Self, Compiler), JitError> {
+    pub(super) fn new(program: Option<PathBuf>, stop: Stop) -> Result<(Self, Compiler), JitError> {
         let Some(program) = program else {
             let nvrtc = Nvrtc::load().map_err(|error| JitError::NoCompiler(error.to_string()))?;
-            return Ok((Self::Here(nvrtc), Compiler::of(nvrtc).map_err(JitError::NoCompiler)?));
+            let compiler = Compiler::of(nvrtc).map_err(JitError::NoCompiler)?;
+            return Ok((Self { place: Place::Here(nvrtc), stop }, compiler));
         };
-        let (first, greeting) = Process::start(&program).map_err(|why| no_worker(&program, &why))?;
+        let (first, greeting) = start(&program, &stop)?;
         let compiler = greeting.map_err(JitError::NoCompiler)?;
-        Ok((Self::Workers { program, first: Mutex::new(Some(first)) }, compiler))
+        Ok((Self { place: Place::Workers { program, first: Mutex::new(Some(first)) }, stop }, compiler))
     }
 
     /// Lets go of what only a compilation needs.
     pub(super) fn rest(&self) {
-        if let Self::Workers { first, .. } = self {
+        if let Place::Workers { first, .. } = &self.place {
             drop(lock(first).take());
         }
     }
@@ -66,7 +73,7 @@ impl Hosts {
             }
         };
         // NVRTC takes one program at a time, so that more threads in this process would only wait.
-        let count = if matches!(self, Self::Here(_)) { 1 } else { count.min(jobs.len()) };
+        let count = if matches!(self.place, Place::Here(_)) { 1 } else { count.min(jobs.len()) };
         thread::scope(|scope| {
             // This thread is one of them, so that work is done where no other can be started.
             for _ in 1..count {
@@ -74,20 +81,26 @@ impl Hosts {
             }
             work();
         });
-        results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // A worker that was killed failed for no reason of its own.
+        let cause = |error| if self.stop.is_set() { JitError::Stopped } else { error };
+        results.into_values().collect::<Result<_, _>>().map_err(cause)
     }
 
     /// Compiles one job on `worker`, which is started if need be. A worker that ends meanwhile may have been the victim
     /// of something else, so another one tries the job once more.
     fn compile_one(&self, worker: &mut Option<Process>, job: &Job) -> Result<Compiled, JitError> {
-        let answer = match self {
-            Self::Here(nvrtc) => worker::compile(nvrtc, &job.request),
-            Self::Workers { program, first } => {
-                let first = worker.take().or_else(|| lock(first).take());
-                let first = first.map_or_else(|| start(program), Ok)?;
+        if self.stop.is_set() {
+            return Err(JitError::Stopped);
+        }
+        let answer = match &self.place {
+            Place::Here(nvrtc) => worker::compile(nvrtc, &job.request),
+            Place::Workers { program, first } => {
+                let start = || start(program, &self.stop).map(|(process, _)| process);
+                let first = worker.take().or_else(|| lock(first).take()).map_or_else(start, Ok)?;
                 match ask(worker, first, &job.request) {
                     Ok(answer) => answer,
-                    Err(_) => ask(worker, start(program)?, &job.request)
+                    Err(_) => ask(worker, start()?, &job.request)
                         .map_err(|why| JitError::Worker { kernel: job.name(), why })?,
                 }
             }
@@ -103,12 +116,11 @@ fn ask(place: &mut Option<Process>, mut process: Process, request: &Request) -> 
     Ok(answer)
 }
 
-fn start(program: &Path) -> Result<Process, JitError> {
-    Process::start(program).map(|(process, _)| process).map_err(|why| no_worker(program, &why))
-}
-
-fn no_worker(program: &Path, why: &str) -> JitError {
-    JitError::NoWorker { program: program.into(), why: why.into() }
+fn start(program: &Path, stop: &Stop) -> Result<(Process, Greeting), JitError> {
+    let failed = |why| {
+        if stop.is_set() { JitError::Stopped } else { JitError::NoWorker { program: program.into(), why } }
+    };
+    Process::start(program, stop).map_err(failed)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

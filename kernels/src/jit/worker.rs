@@ -2,19 +2,23 @@
 //!
 //! A worker is a program that calls [`run`] when it is started with the argument [`COMMAND`]; the program that needs
 //! kernels starts itself that way. It greets, then answers one request after the other, in frames of fields over its
-//! standard input and output, and ends when its input does, so that none outlives its parent.
+//! standard input and output, and ends when its input does, even in the middle of a
+//! compilation, so that none outlives its parent. A terminal's Ctrl-C is the parent's affair and does not reach it.
 
 use std::fs;
 use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use ocellus_sys::nvrtc::{Nvrtc, NvrtcError};
 
 use super::fields::{Fields, put, put_number, read_frame, write_frame};
+use super::stop::{Stop, Worker};
 
 /// The argument that makes a program a worker.
 pub const COMMAND: &str = "jit-worker";
@@ -117,10 +121,28 @@ pub(super) fn compile(nvrtc: &Nvrtc, request: &Request) -> Answer {
 /// # Errors
 /// When the parent is gone.
 pub fn run() -> io::Result<()> {
-    let (input, output) = (io::stdin().lock(), io::stdout().lock());
+    let (sender, requests) = mpsc::channel();
+    // Reads while this thread compiles, to see the parent go.
+    thread::Builder::new().name("requests".into()).spawn(move || {
+        let mut input = io::stdin().lock();
+        loop {
+            match read_frame(&mut input) {
+                // What is being compiled has no reader any more.
+                Ok(None) => ocellus_sys::exit_at_once(0),
+                frame => {
+                    let failed = frame.is_err();
+                    if sender.send(frame).is_err() || failed {
+                        break;
+                    }
+                }
+            }
+        }
+    })?;
+    let requests = || requests.recv().unwrap_or(Ok(None));
+    let output = io::stdout().lock();
     match Nvrtc::load() {
-        Ok(nvrtc) => serve(&Compiler::of(nvrtc), |request| compile(nvrtc, request), input, output),
-        Err(error) => serve(&Err(error.to_string()), |_| Err(error.to_string()), input, output),
+        Ok(nvrtc) => answer_all(&Compiler::of(nvrtc), |request| compile(nvrtc, request), requests, output),
+        Err(error) => answer_all(&Err(error.to_string()), |_| Err(error.to_string()), requests, output),
     }
 }
 
@@ -132,10 +154,20 @@ pub fn serve(
     greeting: &Greeting,
     compile: impl Fn(&Request) -> Answer,
     mut input: impl Read,
+    output: impl Write,
+) -> io::Result<()> {
+    answer_all(greeting, compile, || read_frame(&mut input), output)
+}
+
+/// Greets and answers until there is no further request.
+fn answer_all(
+    greeting: &Greeting,
+    compile: impl Fn(&Request) -> Answer,
+    mut next: impl FnMut() -> io::Result<Option<Vec<u8>>>,
     mut output: impl Write,
 ) -> io::Result<()> {
     write_frame(&mut output, &greeting_bytes(greeting))?;
-    while let Some(frame) = read_frame(&mut input)? {
+    while let Some(frame) = next()? {
         let request = Request::from_bytes(&frame).ok_or(ErrorKind::InvalidData)?;
         write_frame(&mut output, &answer_bytes(&compile(&request)))?;
     }
@@ -195,23 +227,29 @@ fn answer(bytes: &[u8]) -> Option<Answer> {
     Some(if fields.0.is_empty() { Err(log) } else { Ok(Compiled { cubin: fields.bytes()?.into(), log }) })
 }
 
-/// A running worker. It is killed with this value.
+/// A running worker.
 pub(super) struct Process {
-    child: Child,
+    worker: Worker,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
 impl Process {
     /// Starts a worker and waits for its greeting. The error says why there is none.
-    pub(super) fn start(program: &Path) -> Result<(Self, Greeting), String> {
+    pub(super) fn start(program: &Path, stop: &Stop) -> Result<(Self, Greeting), String> {
         let mut command = Command::new(program);
         command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("does not start: {error}"))?;
-        let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        // A group of its own: a terminal sends its signals to the whole group that is in front.
+        command.process_group(0);
+        let worker = stop.spawn(&mut command).map_err(|error| format!("does not start: {error}"))?;
+        let (requests, answers) = {
+            let mut child = worker.child();
+            (child.stdin.take(), child.stdout.take())
+        };
+        let (Some(requests), Some(answers)) = (requests, answers) else {
             return Err("has no pipes".into());
         };
-        let mut process = Self { child, requests, answers: BufReader::new(answers) };
+        let mut process = Self { worker, requests, answers: BufReader::new(answers) };
         let frame = process.read()?;
         let greeting = greeting(&frame).ok_or("is no worker of this version")?;
         Ok((process, greeting))
@@ -237,19 +275,12 @@ impl Process {
     fn end(&mut self) -> String {
         // A program may close its output a little before it ends.
         for _ in 0..100 {
-            if let Ok(Some(status)) = self.child.try_wait() {
+            if let Ok(Some(status)) = self.worker.child().try_wait() {
                 return format!("ended ({status})");
             }
             thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
+        let _ = self.worker.child().kill();
         "closed its output".into()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -14,7 +14,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
 use ocellus_kernels::cuda::gpu::Gpu;
-use ocellus_kernels::jit::CacheDir;
+use ocellus_kernels::jit::{CacheDir, Stop};
 
 use super::Exit;
 use super::device::jit_options;
@@ -60,7 +60,7 @@ fn startup(args: &StartupArgs) -> Result<Vec<Measurement>, JobError> {
     for state in ["cold", "warm"] {
         let started = Instant::now();
         let model = open(&args.net)?;
-        let gpu = Gpu::open(args.on.gpu, jit_options(CacheDir::At(folder.path().to_owned()))?)?;
+        let gpu = Gpu::open(args.on.gpu, jit_options(CacheDir::At(folder.path().to_owned()), Stop::default())?)?;
         let options = EngineOptions { precision, portable: false, batches: vec![batch] };
         let plan = model.plan(batch)?;
         CudaEngine::new(&gpu.device, &gpu.jit, Box::new(move |_| Ok(plan.clone())), &options)?;
@@ -100,7 +100,7 @@ fn corpus(args: &CorpusArgs) -> Result<Exit, JobError> {
 }
 
 fn gpu(on: &On) -> Result<Gpu, JobError> {
-    Ok(Gpu::open(on.gpu, jit_options(CacheDir::Default)?)?)
+    Ok(Gpu::open(on.gpu, jit_options(CacheDir::Default, Stop::default())?)?)
 }
 
 fn open(net: &Net) -> Result<Model, JobError> {

@@ -8,7 +8,7 @@ use std::path::Path;
 use ocellus_kernels::cuda::lower::{Precision, Target};
 use ocellus_kernels::cuda::schedule::schedule;
 use ocellus_kernels::jit::cache::{Contents, Total, clear, list};
-use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, worker};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, Stop, worker};
 
 use super::args::{CacheArgs, CacheCommand, WarmArgs};
 use super::device::GPU_BATCH;
@@ -67,7 +67,10 @@ fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
 /// Sees to it that the kernels are in the cache.
 fn warm_specs(specs: &[KernelSpec], arch: Arch) -> Result<(), JobError> {
     let program = std::env::current_exe().map_err(|error| JobError::io("finding this program's file", error))?;
-    let jit = Jit::new(arch, JitOptions { cache: CacheDir::Default, workers: 0, worker: Some(program) })?;
+    let jit = Jit::new(
+        arch,
+        JitOptions { cache: CacheDir::Default, workers: 0, worker: Some(program), stop: Stop::default() },
+    )?;
     jit.compile(specs)?;
     let report = jit.report();
     if let Some(warning) = report.warnings.first() {

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
+use ocellus_kernels::jit::Stop;
+
 use super::args::ClassifyArgs;
 use super::device::{Backend, Chosen, choose};
 use super::progress::Progress;
@@ -57,10 +59,12 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     let top = args.top.map_or(model.card.output.top, |n| n as usize);
     let (skipped, cancel, split) = (Skipped::default(), Cancel::default(), Arc::default());
     let job = Job { args, inputs, model, threads, top, skipped, cancel, split };
-    signals::watch(job.cancel.clone())?;
+    let compiling = Stop::default();
+    signals::watch(job.cancel.clone(), compiling.clone())?;
 
     // Before the output: it takes long and may fail.
-    let Chosen { backend, warnings, note } = choose(&job.args, &job.model, &job.classify_desc(), job.threads)?;
+    let Chosen { backend, warnings, note } =
+        choose(&job.args, &job.model, &job.classify_desc(), job.threads, &compiling)?;
     if !job.args.quiet {
         for warning in &warnings {
             say(format_args!("warning: {warning}"));

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ocellus_kernels::cuda::device;
 use ocellus_kernels::engine::Engine;
-use ocellus_kernels::jit::{CacheDir, JitOptions};
+use ocellus_kernels::jit::{CacheDir, JitOptions, Stop};
 
 use super::args::ClassifyArgs;
 use crate::error::JobError;
@@ -89,12 +89,14 @@ impl Backend {
     }
 }
 
-/// Prepares the network where the arguments say; `desc` says what becomes of its output.
+/// Prepares the network where the arguments say; `desc` says what becomes of its output, `stop` ends the compilation of
+/// kernels, and with it the job.
 pub(super) fn choose(
     args: &ClassifyArgs,
     model: &Model,
     desc: &ClassifyDesc,
     threads: usize,
+    stop: &Stop,
 ) -> Result<Chosen, JobError> {
     let cpu = |warnings, note| {
         let batch = args.batch.map_or(CPU_BATCH.max(threads), |n| n as usize);
@@ -102,7 +104,9 @@ pub(super) fn choose(
         Ok(Chosen { backend, warnings, note })
     };
     let gpu = |ordinal| -> Result<Chosen, JobError> {
-        let lane = lane(args, model, desc, ordinal)?;
+        // Whatever was stopped has an error of its own.
+        let cause = |error| if stop.is_set() { JobError::Interrupted } else { error };
+        let lane = lane(args, model, desc, ordinal, stop).map_err(cause)?;
         Ok(Chosen { warnings: lane.warnings().to_vec(), backend: Backend::Gpu(Box::new(lane)), note: None })
     };
     let only_gpu = args.precision.0.is_some_and(|precision| precision != Precision::Fp32);
@@ -113,6 +117,7 @@ pub(super) fn choose(
         Device::Cpu => cpu(Vec::new(), None),
         Device::Cuda(ordinal) => gpu(ordinal),
         Device::Auto => match gpu(0) {
+            Err(JobError::Interrupted) => Err(JobError::Interrupted),
             Err(error) if only_gpu => {
                 Err(JobError::Usage(format!("--precision: the CPU computes in fp32 only, and on the GPU: {error}")))
             }
@@ -126,7 +131,13 @@ pub(super) fn choose(
     }
 }
 
-fn lane(args: &ClassifyArgs, model: &Model, desc: &ClassifyDesc, ordinal: usize) -> Result<Lane, JobError> {
+fn lane(
+    args: &ClassifyArgs,
+    model: &Model,
+    desc: &ClassifyDesc,
+    ordinal: usize,
+    stop: &Stop,
+) -> Result<Lane, JobError> {
     let ranks = ClassifyRanked::ranks(desc);
     if ranks > MAX_K {
         let most = MAX_K - usize::from(desc.background);
@@ -137,13 +148,13 @@ fn lane(args: &ClassifyArgs, model: &Model, desc: &ClassifyDesc, ordinal: usize)
         batch: NonZeroUsize::new(args.batch.map_or(GPU_BATCH, |n| n as usize)).unwrap_or(NonZeroUsize::MIN),
         ranks,
     };
-    Lane::new(Gpu::open(ordinal, jit_options(CacheDir::Default)?)?, model, &options)
+    Lane::new(Gpu::open(ordinal, jit_options(CacheDir::Default, stop.clone())?)?, model, &options)
 }
 
 /// Kernels are compiled by copies of this program.
-pub(super) fn jit_options(cache: CacheDir) -> Result<JitOptions, JobError> {
+pub(super) fn jit_options(cache: CacheDir, stop: Stop) -> Result<JitOptions, JobError> {
     let program = std::env::current_exe().map_err(|e| JobError::io("finding this program's file", e))?;
-    Ok(JitOptions { cache, workers: 0, worker: Some(program) })
+    Ok(JitOptions { cache, workers: 0, worker: Some(program), stop })
 }
 
 #[cfg(test)]

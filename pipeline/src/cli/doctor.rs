@@ -14,7 +14,7 @@ use ocellus_kernels::cuda::planes::{Plane, PlaneArena, plane_bytes};
 use ocellus_kernels::cuda::preprocess::{DevicePicture, DevicePlane, GpuPreprocess, OutputFormat};
 use ocellus_kernels::cuda::self_test::run_a_kernel;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
-use ocellus_kernels::jit::CacheDir;
+use ocellus_kernels::jit::{CacheDir, Stop};
 use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
 use ocellus_kernels::preprocess::{ColourOrder, Filter, Match, PreprocessDesc, ResizeRule};
 use ocellus_kernels::tensor::{DType, Layout};
@@ -119,7 +119,7 @@ fn gpus(args: &DoctorArgs) -> Result<Works, JobError> {
         );
     }
     // Without what earlier runs left: the compiler is to be tried.
-    let gpu = Gpu::open(args.gpu, jit_options(CacheDir::None)?)?;
+    let gpu = Gpu::open(args.gpu, jit_options(CacheDir::None, Stop::default())?)?;
     let (major, minor) = gpu.jit.version();
     line("NVRTC", format_args!("{major}.{minor}, compiles for {}", gpu.jit.arch()));
     if let Ok(version) = Nvjpeg::load().map_err(|e| e.to_string()).and_then(|n| n.version().map_err(|e| e.to_string()))

@@ -6,16 +6,18 @@ use std::os::raw::c_int;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use ocellus_kernels::jit::Stop;
+
 use super::{Exit, say};
 use crate::error::JobError;
 use crate::stage::Cancel;
 
-/// The first signal asks the job to stop, the second ends the process where it is. Signals that are ignored when the
+/// The first signal asks the job and the compilation of its kernels to stop, the second ends the process where it is. Signals that are ignored when the
 /// program starts stay so: `nohup` and the background jobs of a script ask for it.
 ///
 /// # Errors
 /// Where the system does not let signals be caught.
-pub(super) fn watch(cancel: Cancel) -> Result<(), JobError> {
+pub(super) fn watch(cancel: Cancel, compiling: Stop) -> Result<(), JobError> {
     let failed = |e| JobError::io("cannot watch for Ctrl-C", e);
     // Where the system does not say, none is.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -27,6 +29,7 @@ pub(super) fn watch(cancel: Cancel) -> Result<(), JobError> {
             if !cancel.set() {
                 std::process::exit(Exit::Interrupted as i32);
             }
+            compiling.set();
             say("stopping; what is under way is finished (again to stop at once)");
         }
     });

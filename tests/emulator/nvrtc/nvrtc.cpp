@@ -1,8 +1,10 @@
 // The exported functions of libnvrtc, as nvrtc.h declares them.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <cstdlib>
 #include <iterator>
+#include <thread>
 
 #include "nvrtc/compile.hpp"
 
@@ -134,6 +136,9 @@ EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram* program) {
 EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int option_count, const char* const* options) {
   if (program == nullptr) return NVRTC_ERROR_INVALID_PROGRAM;
   program->compiled = {};
+  if (const char* const delay = std::getenv("OCELLUS_EMULATOR_COMPILE_MS")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::strtoull(delay, nullptr, 10)));
+  }
   if (!read_options(option_count, options, program->source, program->compiled.log)) return NVRTC_ERROR_INVALID_OPTION;
   program->compiled = emulator::compile(program->source);
   return program->compiled.ok ? NVRTC_SUCCESS : NVRTC_ERROR_COMPILATION;

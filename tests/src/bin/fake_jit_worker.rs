@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{env, fs, io, process, thread};
 
 use ocellus_kernels::jit::worker::{self, Answer, Compiled, Compiler, Request};
-use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, Stop};
 
 fn main() -> io::Result<()> {
     let arguments: Vec<_> = env::args().skip(1).collect();
@@ -34,7 +34,7 @@ fn main() -> io::Result<()> {
 }
 
 fn jit(cache: CacheDir) -> io::Result<Jit> {
-    let options = JitOptions { cache, workers: 2, worker: Some(env::current_exe()?) };
+    let options = JitOptions { cache, workers: 2, worker: Some(env::current_exe()?), stop: Stop::default() };
     Jit::new(Arch { major: 9, minor: 0 }, options).map_err(io::Error::other)
 }
 

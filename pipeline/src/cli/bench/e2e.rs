@@ -9,6 +9,7 @@ use std::time::Instant;
 use std::{env, io};
 
 use ocellus_kernels::KernelError;
+use ocellus_kernels::jit::Stop;
 use tempfile::TempDir;
 
 use super::args::E2eArgs;
@@ -42,8 +43,8 @@ pub(super) fn run(args: &E2eArgs) -> Result<Measurement, JobError> {
     let lane = Lane::new(gpu(&args.on)?, &model, &options)?;
     lane.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let cancel = Cancel::default();
-    // The files must not stay behind.
-    signals::watch(cancel.clone())?;
+    // The files must not stay behind; the kernels are compiled.
+    signals::watch(cancel.clone(), Stop::default())?;
     let (width_px, height_px) = (args.size.width_px, args.size.height_px);
     let (_folder, paths) = write(&CorpusDesc::photos(width_px, height_px, args.pictures.get()))?;
 
