@@ -1,14 +1,18 @@
 //! Whole networks on the GPU beside the CPU engine.
 
+use std::sync::Arc;
+
 use ocellus::model::load::Model;
 use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::cpu::CpuEngine;
+use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::lower::Precision;
 use ocellus_kernels::cuda::memory::DeviceMemory;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::engine::Engine;
-use tests::gpu::{engine, gpu, tool};
-use tests::{Random, rel_frobenius, workspace_root};
+use ocellus_kernels::plan::Operand;
+use tests::gpu::{engine, gpu, is_emulated, tool};
+use tests::{Random, rel_frobenius, skip, workspace_root};
 
 const MODELS: [&str; 2] = ["squeezenet1.1", "efficientnet-lite0"];
 const IMAGES: usize = 3;
@@ -111,5 +115,40 @@ fn parts_of_memory_are_copied_and_nothing_beside_them() {
         [(49, 0, 2), (0, 99, 2), (51, 0, 0), (0, 0, usize::MAX), (usize::MAX, 0, 1), (1, 0, usize::MAX)]
     {
         assert!(to.copy_part(at, &from, from_at, len).is_err(), "{len} bytes at {from_at} to {at}");
+    }
+}
+
+/// Bytes of the GPU's memory that an engine takes.
+fn memory_bytes(gpu: &Gpu, model: &str, batches: &[usize]) -> usize {
+    let model = self::model(model);
+    let free = || gpu.device.memory_bytes().unwrap().0;
+    let before = free();
+    let _engine = engine(gpu, Precision::Fp16, false, batches, move |batch| model.plan(batch).unwrap());
+    before - free()
+}
+
+#[test]
+fn all_batch_sizes_have_the_weights_once() {
+    let Some(gpu) = gpu() else { return };
+    if !is_emulated(gpu) {
+        skip("REQUIRE_EMULATOR", "a real driver keeps freed memory");
+        return;
+    }
+    for name in MODELS {
+        let [one, largest, all] = [&[1][..], &[4], &[1, 2, 3, 4]].map(|batches| memory_bytes(gpu, name, batches));
+        assert!(all == largest && one < largest, "{name}: {one} {largest} {all}");
+        // The same constants on the host.
+        let model = model(name);
+        let weights = |batch| {
+            let plan = model.plan(batch).unwrap();
+            let operands = plan.steps.into_iter().flat_map(|step| step.inputs);
+            let weights = operands.filter_map(|input| match input {
+                Operand::Constant(constant) => Some(constant),
+                Operand::Buffer(_) => None,
+            });
+            weights.collect::<Vec<_>>()
+        };
+        let pairs = weights(1).into_iter().zip(weights(4));
+        assert!(pairs.map(|(a, b)| assert!(Arc::ptr_eq(&a, &b), "{name}")).count() > 10);
     }
 }

@@ -3,6 +3,7 @@
 //! Before the pass `layout` shapes and axes are those of the file (image tensors N, C, H, W; convolution weights
 //! K, C, R, S); after it they are physical (N, H, W, C; K, R, S, C), as [`ocellus_kernels::op`] documents them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ocellus_kernels::op::Op;
@@ -74,6 +75,23 @@ impl Graph {
     /// Elements of a constant.
     pub fn constant(&self, id: ValueId) -> Option<&Arc<Constant>> {
         self.values[id.0].constant.as_ref()
+    }
+
+    /// Takes another graph's constants in place of equal ones of its own, so that both hold them once.
+    pub fn share_constants(&mut self, other: &Self) {
+        let mut known: HashMap<&[usize], Vec<&Arc<Constant>>> = HashMap::new();
+        for constant in other.values.iter().filter_map(|value| value.constant.as_ref()) {
+            known.entry(&constant.dims).or_default().push(constant);
+        }
+        // By bits: what is not a number equals itself here, and the zeros differ.
+        let same =
+            |a: &Constant, b: &Constant| a.data.iter().map(|x| x.to_bits()).eq(b.data.iter().map(|x| x.to_bits()));
+        for constant in self.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
+            let alike = known.get(constant.dims.as_slice()).into_iter().flatten();
+            if let Some(shared) = alike.copied().find(|other| same(other, constant)) {
+                *constant = Arc::clone(shared);
+            }
+        }
     }
 
     /// Adds a value.

@@ -83,7 +83,8 @@ impl Model {
         Ok(Self { name, card, labels, warnings, proto, graph })
     }
 
-    /// The network for a batch size, after the passes. A network whose file fixes the batch keeps it.
+    /// The network for a batch size, after the passes. A network whose file fixes the batch keeps it. Weights are the same
+    /// ones for all sizes, in memory as well.
     ///
     /// # Errors
     /// Where the network does not take the batch size.
@@ -92,7 +93,9 @@ impl Model {
             return Ok(self.graph.clone());
         }
         let size = Some([self.card.input.height_px, self.card.input.width_px]);
-        Ok(optimise(import_for(&self.proto, &self.card.onnx, batch, size)?, usize::MAX))
+        let mut graph = optimise(import_for(&self.proto, &self.card.onnx, batch, size)?, usize::MAX);
+        graph.share_constants(&self.graph);
+        Ok(graph)
     }
 
     /// The network laid out for a batch size.
