@@ -16,6 +16,8 @@ pub struct NetworkBuilder {
     nodes: Vec<NodeProto>,
     weights: Vec<TensorProto>,
     random: Random,
+    /// -1 leaves it open.
+    batch: i64,
 }
 
 impl NetworkBuilder {
@@ -24,17 +26,22 @@ impl NetworkBuilder {
 
     /// An empty network; its weights follow from the seed.
     pub fn new(seed: u64) -> Self {
-        Self { nodes: Vec::new(), weights: Vec::new(), random: Random::new(seed) }
+        Self { nodes: Vec::new(), weights: Vec::new(), random: Random::new(seed), batch: -1 }
     }
 
-    /// The file: pictures of `side_px` x `side_px` pixels in, scores of classes out of value `output`. Any batch size.
+    /// The same for batches of this size only.
+    pub fn of_batch(self, images: usize) -> Self {
+        Self { batch: images as i64, ..self }
+    }
+
+    /// The file: pictures of `side_px` x `side_px` pixels in, scores of classes out of value `output`.
     pub fn finish(self, name: &str, side_px: i64, output: &str, classes: usize) -> Vec<u8> {
         let graph = GraphProto {
             name: Some(name.into()),
             node: self.nodes,
             initializer: self.weights,
-            input: vec![port(Self::INPUT, &[-1, 3, side_px, side_px])],
-            output: vec![port(output, &[-1, classes as i64])],
+            input: vec![port(Self::INPUT, &[self.batch, 3, side_px, side_px])],
+            output: vec![port(output, &[self.batch, classes as i64])],
             ..GraphProto::default()
         };
         let opset = OperatorSetIdProto { domain: None, version: Some(13) };

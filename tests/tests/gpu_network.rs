@@ -1,8 +1,11 @@
 //! Whole networks on the GPU beside the CPU engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ocellus::model::import::parse;
 use ocellus::model::load::Model;
+use ocellus::model::passes::optimise;
+use ocellus::model::plan::plan;
 use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::cpu::CpuEngine;
 use ocellus_kernels::cuda::gpu::Gpu;
@@ -12,6 +15,7 @@ use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::engine::Engine;
 use ocellus_kernels::plan::Operand;
 use tests::gpu::{engine, gpu, is_emulated, tool};
+use tests::network::{NetworkBuilder, list};
 use tests::{Random, rel_frobenius, skip, workspace_root};
 
 const MODELS: [&str; 2] = ["squeezenet1.1", "efficientnet-lite0"];
@@ -37,9 +41,16 @@ fn run(engine: &mut dyn Engine, images: usize, x: &[f32]) -> Vec<f32> {
     y.remove(0)
 }
 
+/// One test at a time, since one of them measures memory.
+fn alone() -> MutexGuard<'static, ()> {
+    static GPU: Mutex<()> = Mutex::new(());
+    GPU.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn networks_agree_with_the_cpu_whatever_the_precision_and_kernels() {
     let Some(gpu) = gpu() else { return };
+    let _alone = alone();
     // Racecheck needs about ten seconds an image.
     let images = if tool().is_some() { 1 } else { IMAGES };
     for name in MODELS {
@@ -67,6 +78,7 @@ fn networks_agree_with_the_cpu_whatever_the_precision_and_kernels() {
 #[test]
 fn an_image_has_the_same_bits_in_every_batch_and_place() {
     let Some(gpu) = gpu() else { return };
+    let _alone = alone();
     for name in MODELS {
         let planner = || {
             let model = model(name);
@@ -130,6 +142,7 @@ fn memory_bytes(gpu: &Gpu, model: &str, batches: &[usize]) -> usize {
 #[test]
 fn all_batch_sizes_have_the_weights_once() {
     let Some(gpu) = gpu() else { return };
+    let _alone = alone();
     if !is_emulated(gpu) {
         skip("REQUIRE_EMULATOR", "a real driver keeps freed memory");
         return;
@@ -150,5 +163,43 @@ fn all_batch_sizes_have_the_weights_once() {
         };
         let pairs = weights(1).into_iter().zip(weights(4));
         assert!(pairs.map(|(a, b)| assert!(Arc::ptr_eq(&a, &b), "{name}")).count() > 10);
+    }
+}
+
+/// Of a network whose images influence one another, whatever ran before.
+#[test]
+fn images_that_are_not_there_are_zeros() {
+    const BATCH: usize = 4;
+    let Some(gpu) = gpu() else { return };
+    let _alone = alone();
+    let mut builder = NetworkBuilder::new(3).of_batch(BATCH);
+    let x = builder.conv(NetworkBuilder::INPUT, 3, 8, 3, 2, 1.0);
+    let mean = builder.node("ReduceMean", &[&x], vec![list("axes", &[0])]);
+    let x = builder.node("Sub", &[&x, &mean], vec![]);
+    let scores = builder.classes(&x, 8, 5, 2.0);
+    let graph = parse(builder.finish("net", 8, &scores, 5).into(), None, BATCH).unwrap();
+    let plan = plan(&optimise(graph, usize::MAX)).unwrap();
+    let each = plan.inputs[0].buffer.len() / BATCH;
+    let x = Random::new(2).signal(BATCH * each);
+    let expected = |images: usize| {
+        let mut padded = x[..images * each].to_vec();
+        padded.resize(BATCH * each, 0.0);
+        let mut y = run(&mut CpuEngine::new(plan.clone(), 1).unwrap(), BATCH, &padded);
+        y.truncate(images * 5);
+        y
+    };
+    let same = plan.clone();
+    let mut engine = engine(gpu, Precision::Fp32, false, &[BATCH], move |_| same.clone());
+    // The first with what the memory held before, the others with what the run before left.
+    for images in [1, BATCH, 2, 3, 1] {
+        engine.write_input(images, &x[..images * each]).unwrap();
+        let network = engine.network(images).unwrap();
+        network.enqueue().unwrap();
+        let (memory, placed) = network.output(0).unwrap();
+        let mut bytes = vec![0; placed.at_bytes + 4 * 5 * images];
+        memory.read(&mut bytes).unwrap();
+        let values = bytes[placed.at_bytes..].chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
+        let error = rel_frobenius(&values.collect::<Vec<_>>(), &expected(images));
+        assert!(error <= 1e-5, "{images} images: {error:e}");
     }
 }

@@ -5,8 +5,10 @@ use ocellus_kernels::cpu::planes::{Plane, to_rgb};
 use ocellus_kernels::cpu::preprocess::Preprocessor;
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::memory::DeviceMemory;
+use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::preprocess::{DevicePicture, DevicePlane, GpuPreprocess, OutputFormat};
 use ocellus_kernels::cuda::stream::{Priority, Stream};
+use ocellus_kernels::cuda::upload::Uploader;
 use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, PreprocessDesc, ResizeRule, Transform};
 use ocellus_kernels::tensor::{DType, Layout};
@@ -146,15 +148,17 @@ impl Run {
     }
 
     fn run(&mut self, samples: &[&Sample]) -> (Vec<u8>, Vec<Transform>) {
-        let mut memory = Vec::new();
+        let mut arena = PlaneArena::new(&self.stream).unwrap();
+        let mut uploader = Uploader::new(&self.stream).unwrap();
         let pictures: Vec<_> = samples
             .iter()
             .map(|sample| {
                 let mut planes = [DevicePlane::default(); 3];
-                for (plane, (pitch, data)) in planes.iter_mut().zip(&sample.planes) {
-                    let on_device = DeviceMemory::from_slice(&self.stream, data).unwrap();
-                    *plane = DevicePlane { address: on_device.address(), pitch_bytes: *pitch as u32 };
-                    memory.push(on_device);
+                for (n, (plane, (pitch, data))) in planes.iter_mut().zip(&sample.planes).enumerate() {
+                    // One row for the arena, so that its pitch does not matter.
+                    let place = arena.plane(pitch * sample.desc.plane_size(n)[1], 1).unwrap();
+                    uploader.upload(data, data.len(), &arena, &place).unwrap();
+                    *plane = DevicePlane { address: place.address, pitch_bytes: *pitch as u32 };
                 }
                 DevicePicture { desc: sample.desc, planes }
             })
@@ -163,7 +167,7 @@ impl Run {
         let output = DeviceMemory::new(&self.stream, len + 2 * GUARD).unwrap();
         // All ones are NaN in each type.
         output.fill(0xff).unwrap();
-        let transforms = self.preprocess.enqueue(&pictures, output.address() + GUARD as u64).unwrap();
+        let transforms = self.preprocess.enqueue(&pictures, &arena, (&output, GUARD)).unwrap();
         let mut bytes = vec![0; len + 2 * GUARD];
         output.read(&mut bytes).unwrap();
         assert!(bytes[..GUARD].iter().chain(&bytes[GUARD + len..]).all(|v| *v == 0xff), "written outside");
@@ -380,14 +384,31 @@ fn what_is_not_possible_is_refused() {
     assert!(new(&PreprocessDesc { std: [0.0; 3], ..desc.clone() }, PLAIN).is_err());
     let mut preprocess = new(&desc, PLAIN).unwrap();
     let memory = DeviceMemory::new(&stream, 4096).unwrap();
-    let plane = DevicePlane { address: memory.address(), pitch_bytes: 16 };
+    let mut arena = PlaneArena::new(&stream).unwrap();
+    let plane = DevicePlane { address: arena.plane(128, 1).unwrap().address, pitch_bytes: 16 };
     let good = DevicePicture { desc: picture(8, 8, PixelFormat::Gray), planes: [plane; 3] };
     let empty = DevicePicture { desc: picture(0, 8, PixelFormat::Gray), ..good };
-    assert!(preprocess.enqueue(&[good; 3], memory.address()).is_err());
-    assert!(preprocess.enqueue(&[good], memory.address() + 4).is_err());
-    assert!(preprocess.enqueue(&[empty], memory.address()).is_err());
-    for plane in [DevicePlane { pitch_bytes: 24, ..plane }, DevicePlane { address: plane.address + 8, ..plane }] {
-        assert!(preprocess.enqueue(&[DevicePicture { planes: [plane; 3], ..good }], memory.address()).is_err());
+    assert!(preprocess.enqueue(&[good; 3], &arena, (&memory, 0)).is_err());
+    assert!(preprocess.enqueue(&[good], &arena, (&memory, 4)).is_err());
+    assert!(preprocess.enqueue(&[empty], &arena, (&memory, 0)).is_err());
+    assert!(preprocess.enqueue(&[], &arena, (&memory, 0)).unwrap().is_empty());
+    // Outside the arena, the output or their stream, or not at multiples of 16.
+    let outside = [
+        DevicePlane { address: memory.address(), ..plane },
+        DevicePlane { address: plane.address + 256, ..plane },
+        DevicePlane { address: plane.address - 16, ..plane },
+        DevicePlane { address: plane.address + 8, ..plane },
+        DevicePlane { pitch_bytes: 24, ..plane },
+        DevicePlane { pitch_bytes: 0, ..plane },
+        DevicePlane { pitch_bytes: u32::MAX - 15, ..plane },
+    ];
+    for plane in outside {
+        assert!(preprocess.enqueue(&[DevicePicture { planes: [plane; 3], ..good }], &arena, (&memory, 0)).is_err());
     }
-    assert!(preprocess.enqueue(&[], memory.address()).unwrap().is_empty());
+    for at in [4096, usize::MAX - 15] {
+        assert!(preprocess.enqueue(&[good], &arena, (&memory, at)).is_err());
+    }
+    let other = Stream::new(&gpu.device, Priority::High).unwrap();
+    assert!(preprocess.enqueue(&[good], &arena, (&DeviceMemory::new(&other, 4096).unwrap(), 0)).is_err());
+    assert!(preprocess.enqueue(&[good], &arena, (&memory, 0)).is_ok());
 }

@@ -31,10 +31,10 @@ fn find(values: &[f32], classes: usize, dtype: DType, scores: Scores, k: usize) 
     let output = Placed { at_bytes: 0, tensor: Tensor { dims: vec![images, classes], dtype, pitch: classes } };
     let top_k = TopK::new(&gpu.device, &gpu.jit, &output, scores, k, images).unwrap();
     let mut results = top_k.results().unwrap();
-    top_k.enqueue(&stream, (memory.address(), &output), &mut results).unwrap();
-    results.wait().unwrap();
-    assert_eq!(results.row(images), None);
-    Some((0..images).map(|image| results.row(image).unwrap()).collect())
+    top_k.enqueue((&memory, &output), &mut results).unwrap();
+    let rows = results.wait().unwrap();
+    assert_eq!(rows.row(images), None);
+    Some((0..images).map(|image| rows.row(image).unwrap()).collect())
 }
 
 /// Every class with its score, best first.
@@ -50,6 +50,25 @@ fn sorted(values: &[f32], scores: Scores) -> Vec<(u32, f64)> {
     let mut all: Vec<_> = values.iter().enumerate().map(|(class, &v)| (class as u32, score(v))).collect();
     all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     all
+}
+
+/// In the emulator's lazy order the kernel has not run when it is let go.
+#[test]
+fn the_kernel_may_go_before_its_work_is_done() {
+    let Some(gpu) = gpu() else { return };
+    let stream = Stream::new(&gpu.device, Priority::Low).unwrap();
+    let memory = DeviceMemory::from_slice(&stream, &bytes(&[1.0, 3.0, 2.0], DType::F32)).unwrap();
+    let tensor = Tensor { dims: vec![1, 3], dtype: DType::F32, pitch: 3 };
+    let output = Placed { at_bytes: 0, tensor };
+    let top_k = TopK::new(&gpu.device, &gpu.jit, &output, Scores::Logits, 1, 1).unwrap();
+    let mut results = top_k.results().unwrap();
+    for outside in [4, usize::MAX] {
+        let output = Placed { at_bytes: outside, ..output.clone() };
+        assert!(top_k.enqueue((&memory, &output), &mut results).is_err());
+    }
+    top_k.enqueue((&memory, &output), &mut results).unwrap();
+    drop((top_k, memory));
+    assert_eq!(results.wait().unwrap().row(0).unwrap().best[0].0, 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::lower::{self, Arg, Launch, Precision, Target, Tensor};
 use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::{Shape, Value};
 use super::network::{Constants, Functions, Network};
-use super::schedule::{Schedule, bytes_of, schedule};
+use super::schedule::{Placed, Schedule, bytes_of, schedule};
 use super::stream::{Priority, Stream};
 use crate::engine::{Engine, Signature};
 use crate::error::KernelError;
@@ -47,7 +47,8 @@ impl Drop for CudaEngine {
     }
 }
 
-/// f32 copies of inputs and outputs for [`Engine::run`], on both sides.
+/// f32 copies of inputs and outputs for [`Engine::run`], on both sides. Everything that is enqueued with it is waited for,
+/// also after an error, before it is used again.
 struct Staging {
     device: DeviceMemory,
     host: PinnedMemory,
@@ -57,6 +58,49 @@ impl Staging {
     fn new(stream: &Stream, bytes: usize) -> Result<Self, KernelError> {
         let host = PinnedMemory::new(stream.device(), bytes)?;
         Ok(Self { device: DeviceMemory::new(stream, bytes)?, host })
+    }
+
+    /// Writes values where a network reads an input, and waits until they are there. Enough memory has been taken.
+    fn write(
+        &mut self,
+        values: &[f32],
+        functions: &Functions,
+        (network, placed): (&Network, &Placed),
+    ) -> Result<(), KernelError> {
+        let Self { device, host } = self;
+        for (to, x) in host.bytes_mut().chunks_exact_mut(4).zip(values) {
+            to.copy_from_slice(&x.to_le_bytes());
+        }
+        let stream = device.stream();
+        let from = (&placed.as_f32(), device.address());
+        let to = (&placed.tensor, network.address(placed));
+        // SAFETY: all have room for the whole input, and stay until the wait below.
+        let enqueued = unsafe {
+            let copied = host.upload(0, values.len() * 4, device.address(), stream);
+            copied.and_then(|()| convert(functions, stream, from, to))
+        };
+        stream.synchronize().and(enqueued)
+    }
+
+    /// The first values of a network's output, when the work so far is done. Enough memory has been taken.
+    fn read(
+        &mut self,
+        len: usize,
+        functions: &Functions,
+        (network, placed): (&Network, &Placed),
+    ) -> Result<impl Iterator<Item = f32>, KernelError> {
+        let Self { device, host } = self;
+        let stream = device.stream();
+        let from = (&placed.tensor, network.address(placed));
+        let to = (&placed.as_f32(), device.address());
+        // SAFETY: all have room for the whole output, and stay until the wait below; nobody looks before.
+        let enqueued = unsafe {
+            let converted = convert(functions, stream, from, to);
+            converted.and_then(|()| host.download(0, 4 * len, device.address(), stream))
+        };
+        stream.synchronize().and(enqueued)?;
+        let values = host.bytes()[..4 * len].chunks_exact(4);
+        Ok(values.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])))
     }
 }
 
@@ -119,15 +163,14 @@ impl CudaEngine {
     pub fn write_input(&mut self, images: usize, input: &[f32]) -> Result<(), KernelError> {
         let Self { networks, functions, stream, staging, .. } = self;
         let network = smallest_for(networks, images).ok_or_else(no_batch_size)?;
-        let (address, placed) = network.input(0).ok_or_else(no_batch_size)?;
+        let (_, placed) = network.input(0).ok_or_else(no_batch_size)?;
         let from = placed.as_f32();
         if images > network.batch() || input.len() > from.len() {
             return Err(KernelError::invalid("input", format!("{images} images are too many")));
         }
-        let Staging { device, host } = staging_of(staging, stream, bytes_of(&from))?;
-        upload_f32(host, input, device, stream)?;
-        convert(functions, stream, (&from, device.address()), (&placed.tensor, address))?;
-        stream.synchronize()
+        let staging = staging_of(staging, stream, bytes_of(&from))?;
+        staging.write(input, functions, (network, placed))?;
+        network.pad(images)
     }
 
     /// Takes the memory that [`CudaEngine::write_input`] needs for so many images, which it then has.
@@ -161,19 +204,6 @@ fn staging_of<'a>(
     Ok(staging.insert(fits))
 }
 
-/// Enqueues the copy of values to the start of `device`.
-fn upload_f32(
-    host: &mut PinnedMemory,
-    values: &[f32],
-    device: &DeviceMemory,
-    stream: &Stream,
-) -> Result<(), KernelError> {
-    for (to, x) in host.bytes_mut().chunks_exact_mut(4).zip(values) {
-        to.copy_from_slice(&x.to_le_bytes());
-    }
-    host.upload(0, values.len() * 4, device.address(), stream)
-}
-
 fn smallest_for(networks: &mut BTreeMap<usize, Network>, images: usize) -> Option<&mut Network> {
     let fits = networks.keys().copied().find(|&batch| batch >= images);
     let batch = fits.or_else(|| networks.keys().next_back().copied());
@@ -193,7 +223,10 @@ pub fn target(device: &Device, options: &EngineOptions) -> Target {
 }
 
 /// Enqueues a conversion between two addresses.
-fn convert(
+///
+/// # Safety
+/// Both sides must be as large as their tensors say, until the work is done.
+unsafe fn convert(
     functions: &Functions,
     stream: &Stream,
     (from, from_address): (&Tensor, u64),
@@ -209,7 +242,7 @@ fn convert(
     };
     let values: Vec<Value> = launch.args.iter().map(value).collect();
     let shape = Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
-    // SAFETY: the arguments are those of the conversion; both sides are as large as their tensors say.
+    // SAFETY: the arguments are those of the conversion; of both sides the caller promises.
     unsafe { functions.get(&launch.kernel)?.launch(stream, shape, &values, false) }
 }
 
@@ -253,27 +286,18 @@ impl CudaEngine {
             .filter_map(|n| network.input(n))
             .chain((0..outputs.len()).filter_map(|n| network.output(n)));
         let most = places.map(|(_, placed)| bytes_of(&placed.as_f32())).max().unwrap_or(0);
-        let Staging { device, host } = staging_of(staging, stream, most)?;
+        let staging = staging_of(staging, stream, most)?;
         for (n, input) in inputs.iter().enumerate() {
-            let Some((address, placed)) = network.input(n) else { continue };
-            let from = placed.as_f32();
+            let Some((_, placed)) = network.input(n) else { continue };
             let each = input.len() / images;
-            let part = &input[first * each..(first + count) * each];
-            // Images beyond `count` are computed with what lies there and thrown away.
-            upload_f32(host, part, device, stream)?;
-            convert(functions, stream, (&from, device.address()), (&placed.tensor, address))?;
-            stream.synchronize()?;
+            staging.write(&input[first * each..(first + count) * each], functions, (network, placed))?;
         }
-        network.enqueue(stream)?;
+        network.pad(count)?;
+        network.enqueue()?;
         for (n, output) in outputs.iter_mut().enumerate() {
-            let Some((address, placed)) = network.output(n) else { continue };
-            let to = placed.as_f32();
-            convert(functions, stream, (&placed.tensor, address), (&to, device.address()))?;
-            let bytes = bytes_of(&to) / batch * count;
-            host.download(0, bytes, device.address(), stream)?;
-            stream.synchronize()?;
-            let values = host.bytes()[..bytes].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-            output.extend(values);
+            let Some((_, placed)) = network.output(n) else { continue };
+            let len = placed.tensor.len() / batch * count;
+            output.extend(staging.read(len, functions, (network, placed))?);
         }
         Ok(count)
     }

@@ -2,14 +2,14 @@
 
 use cudarc::driver::{result, sys};
 
-use super::device::{Device, check};
+use super::device::check;
 use super::stream::Stream;
 use crate::error::KernelError;
 
-/// Recorded launches and copies.
+/// Recorded launches and copies, for the stream on which they were recorded.
 #[derive(Debug)]
 pub struct Graph {
-    device: Device,
+    stream: Stream,
     raw: sys::CUgraphExec,
 }
 
@@ -18,7 +18,7 @@ unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.device.bind().is_ok() {
+        if self.stream.device().bind().is_ok() {
             // SAFETY: the only owner; the driver keeps it until launches under way are done.
             let _ = unsafe { result::graph::exec_destroy(self.raw) };
         }
@@ -26,13 +26,15 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    /// Records what `work` enqueues on `stream`, without running it. Everything the work uses must outlive the graph.
+    /// Records what `work` enqueues on `stream`, without running it.
     ///
     /// # Errors
     /// Where `work` fails or does what cannot be recorded.
-    pub fn record(stream: &Stream, work: impl FnOnce() -> Result<(), KernelError>) -> Result<Self, KernelError> {
-        let device = stream.device().clone();
-        device.bind()?;
+    ///
+    /// # Safety
+    /// Everything the work uses must be there until the graph is dropped and what it enqueued until then is done.
+    pub unsafe fn record(stream: &Stream, work: impl FnOnce() -> Result<(), KernelError>) -> Result<Self, KernelError> {
+        stream.device().bind()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is alive.
         check("cuStreamBeginCapture", unsafe { result::stream::begin_capture(stream.handle(), mode) })?;
@@ -49,16 +51,16 @@ impl Graph {
             let _ = result::graph::destroy(recorded);
             made
         };
-        Ok(Self { device, raw: check("cuGraphInstantiate", instance)? })
+        Ok(Self { stream: stream.clone(), raw: check("cuGraphInstantiate", instance)? })
     }
 
     /// Enqueues all of it.
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn launch(&mut self, stream: &Stream) -> Result<(), KernelError> {
-        self.device.bind()?;
-        // SAFETY: both handles are alive.
-        check("cuGraphLaunch", unsafe { result::graph::launch(self.raw, stream.handle()) })
+    pub fn launch(&mut self) -> Result<(), KernelError> {
+        self.stream.device().bind()?;
+        // SAFETY: both handles are alive; so is what the work uses, as whoever recorded it promised.
+        check("cuGraphLaunch", unsafe { result::graph::launch(self.raw, self.stream.handle()) })
     }
 }

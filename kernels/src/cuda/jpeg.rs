@@ -274,7 +274,8 @@ impl JpegDecoder {
         for _ in 0..DELAYS {
             busy.fill(0)?;
         }
-        copy.copy_from_address(plane.address)?;
+        // SAFETY: the plane is in the arena, which is borrowed until the copy has been read.
+        unsafe { copy.copy_from_address(plane.address) }?;
         // SAFETY: as in `in_batch`, but for what was enqueued before, which only reads the plane: that is the question.
         let decoded = unsafe { decoder.decode(&[inspected], &[planes(file)], self.stream.raw()) };
         let mut samples = vec![0; bytes];

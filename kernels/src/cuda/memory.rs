@@ -49,29 +49,54 @@ impl DeviceMemory {
     /// # Errors
     /// Where the driver fails.
     pub fn fill(&self, byte: u8) -> Result<(), KernelError> {
-        fill_address(&self.stream, self.address, self.len_bytes, byte)
+        self.fill_range(0, self.len_bytes, byte)
     }
 
-    /// Enqueues a copy of another memory's bytes to the start of this one, in this one's stream.
+    /// Sets bytes `from..from + len`, in the stream's order.
     ///
     /// # Errors
-    /// Where the other is longer than this, or the driver fails.
+    /// Where the range is not in this memory or the driver fails.
+    pub fn fill_range(&self, from: usize, len: usize, byte: u8) -> Result<(), KernelError> {
+        if !self.holds(from, len) {
+            return Err(KernelError::invalid("fill", format!("{len} bytes at {from} of {}", self.len_bytes)));
+        }
+        // SAFETY: in this memory, in its stream.
+        unsafe { fill_address(&self.stream, self.address + from as u64, len, byte) }
+    }
+
+    /// True where bytes `from..from + len` are in this memory.
+    pub(super) fn holds(&self, from: usize, len: usize) -> bool {
+        from.checked_add(len).is_some_and(|end| end <= self.len_bytes)
+    }
+
+    /// The stream in whose order it is taken and given back.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Enqueues a copy of another memory's bytes to the start of this one, in the stream of both.
+    ///
+    /// # Errors
+    /// Where the other is longer than this or of another stream, or the driver fails.
     pub fn copy_from(&self, from: &Self) -> Result<(), KernelError> {
-        if from.len_bytes > self.len_bytes {
-            return Err(KernelError::invalid("copy", format!("{} bytes into {}", from.len_bytes, self.len_bytes)));
+        if from.len_bytes > self.len_bytes || from.stream != self.stream {
+            let why = format!("{} bytes into {}, which must be of one stream", from.len_bytes, self.len_bytes);
+            return Err(KernelError::invalid("copy", why));
         }
         self.stream.device().bind()?;
-        // SAFETY: both are alive and hold that many bytes; what follows on their streams is the owners' order.
+        // SAFETY: both are alive, hold that many bytes, and are given back in the order of this stream.
         let copied =
             unsafe { result::memcpy_dtod_async(self.address, from.address, from.len_bytes, self.stream.handle()) };
         check("cuMemcpyDtoDAsync", copied)
     }
 
-    /// Enqueues a copy of as many bytes from an address of the GPU, in this memory's stream. Whoever owns them keeps them
-    /// until it is done.
-    pub(super) fn copy_from_address(&self, from_address: u64) -> Result<(), KernelError> {
+    /// Enqueues a copy of as many bytes from an address of the GPU, in this memory's stream.
+    ///
+    /// # Safety
+    /// So many bytes must be there until the copy is done.
+    pub(super) unsafe fn copy_from_address(&self, from_address: u64) -> Result<(), KernelError> {
         self.stream.device().bind()?;
-        // SAFETY: the target is this memory; that the source is as long is the caller's promise within `cuda`.
+        // SAFETY: the target is this memory; that the source is as long is the caller's promise.
         let copied =
             unsafe { result::memcpy_dtod_async(self.address, from_address, self.len_bytes, self.stream.handle()) };
         check("cuMemcpyDtoDAsync", copied)
@@ -122,10 +147,18 @@ impl DeviceMemory {
     }
 }
 
-/// Enqueues the filling of memory that the caller owns.
-pub(super) fn fill_address(stream: &Stream, address: u64, len_bytes: usize, byte: u8) -> Result<(), KernelError> {
+/// Enqueues the filling of memory.
+///
+/// # Safety
+/// So many bytes must be there until the work is done.
+pub(super) unsafe fn fill_address(
+    stream: &Stream,
+    address: u64,
+    len_bytes: usize,
+    byte: u8,
+) -> Result<(), KernelError> {
     stream.device().bind()?;
-    // SAFETY: that these bytes are the caller's is its promise within `cuda`.
+    // SAFETY: that these bytes are there is the caller's promise.
     let filled = unsafe { result::memset_d8_async(address, byte, len_bytes, stream.handle()) };
     check("cuMemsetD8Async", filled)
 }
@@ -179,7 +212,7 @@ impl PinnedMemory {
         self.address
     }
 
-    /// The bytes. Whoever lets the GPU write them waits for that work before this is called.
+    /// The bytes. Whoever lets the GPU write them, which takes unsafe code, waits for that work before this is called.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: initialised memory of this length that this value owns.
         unsafe { std::slice::from_raw_parts(self.host.cast::<u8>(), self.len_bytes) }
@@ -191,11 +224,20 @@ impl PinnedMemory {
         unsafe { std::slice::from_raw_parts_mut(self.host.cast::<u8>(), self.len_bytes) }
     }
 
-    /// Enqueues a copy of bytes `from..from + len` to an address of the GPU. Neither side may change until it is done.
+    /// Enqueues a copy of bytes `from..from + len` to an address of the GPU.
     ///
     /// # Errors
     /// Where the range is not in this memory or the driver fails.
-    pub fn upload(&self, from: usize, len: usize, to_address: u64, stream: &Stream) -> Result<(), KernelError> {
+    ///
+    /// # Safety
+    /// There must be room for so many bytes. Until the copy is done neither side may go, and this one not be written.
+    pub(super) unsafe fn upload(
+        &self,
+        from: usize,
+        len: usize,
+        to_address: u64,
+        stream: &Stream,
+    ) -> Result<(), KernelError> {
         let Some(source) = from.checked_add(len).and_then(|end| self.bytes().get(from..end)) else {
             return Err(KernelError::invalid("upload", format!("{len} bytes at {from} of {}", self.len_bytes)));
         };
@@ -203,7 +245,7 @@ impl PinnedMemory {
             return Ok(());
         }
         stream.device().bind()?;
-        // SAFETY: the source is this memory; the caller owns the target and keeps both until the work is done.
+        // SAFETY: the source is this memory; of the target, and for how long, the caller promises.
         let copied = unsafe { result::memcpy_htod_async(to_address, source, stream.handle()) };
         check("cuMemcpyHtoDAsync", copied)
     }
@@ -212,7 +254,16 @@ impl PinnedMemory {
     ///
     /// # Errors
     /// As [`PinnedMemory::upload`].
-    pub fn download(&mut self, to: usize, len: usize, from_address: u64, stream: &Stream) -> Result<(), KernelError> {
+    ///
+    /// # Safety
+    /// So many bytes must be there. Until the copy is done neither side may go, and this one not be looked at.
+    pub(super) unsafe fn download(
+        &mut self,
+        to: usize,
+        len: usize,
+        from_address: u64,
+        stream: &Stream,
+    ) -> Result<(), KernelError> {
         let all = self.len_bytes;
         let Some(target) = to.checked_add(len).and_then(|end| self.bytes_mut().get_mut(to..end)) else {
             return Err(KernelError::invalid("download", format!("{len} bytes at {to} of {all}")));
@@ -221,7 +272,7 @@ impl PinnedMemory {
             return Ok(());
         }
         stream.device().bind()?;
-        // SAFETY: the target is this memory; the caller owns the source and keeps both until the work is done.
+        // SAFETY: the target is this memory; of the source, and for how long, the caller promises.
         let copied = unsafe { result::memcpy_dtoh_async(target, from_address, stream.handle()) };
         check("cuMemcpyDtoHAsync", copied)
     }

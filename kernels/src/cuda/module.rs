@@ -1,7 +1,7 @@
 //! Compiled kernels, and their launch.
 
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
@@ -24,6 +24,17 @@ pub struct Function {
 struct Module {
     device: Device,
     raw: sys::CUmodule,
+    /// Where its kernels were launched, or recorded to be.
+    streams: Mutex<Vec<Stream>>,
+}
+
+impl Module {
+    fn is_used_by(&self, stream: &Stream) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if !streams.contains(stream) {
+            streams.push(stream.clone());
+        }
+    }
 }
 
 // SAFETY: the driver's modules and functions may be used from any thread, by several at a time.
@@ -37,8 +48,13 @@ unsafe impl Sync for Function {}
 
 impl Drop for Module {
     fn drop(&mut self) {
+        // The driver does not say that it waits for kernels under way before it takes their code away.
+        for stream in self.streams.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            let _ = stream.synchronize();
+        }
         if self.device.bind().is_ok() {
-            // SAFETY: the last owner. Graphs that hold its kernels are dropped before by those who hold both.
+            // SAFETY: the last owner, and no launch is under way. Graphs of its kernels are dropped before by those who
+            // hold both.
             let _ = unsafe { result::module::unload(self.raw) };
         }
     }
@@ -78,7 +94,7 @@ impl Function {
         let name = CString::new(entry).map_err(|e| KernelError::gpu(format!("kernel {entry}: {e}")))?;
         // SAFETY: a cubin says its own length; it comes from the compiler or from a checked entry of the cache.
         let raw = check("cuModuleLoadData", unsafe { result::module::load_data(cubin.as_ptr().cast()) })?;
-        let module = Arc::new(Module { device: device.clone(), raw });
+        let module = Arc::new(Module { device: device.clone(), raw, streams: Mutex::default() });
         // SAFETY: the module is alive.
         let raw = check("cuModuleGetFunction", unsafe { result::module::get_function(raw, name) })?;
         if shared_bytes > 0 {
@@ -97,7 +113,7 @@ impl Function {
     ///
     /// # Safety
     /// The arguments must be those of the kernel, and every address must hold what the kernel reads and writes there,
-    /// until the work is done.
+    /// until the work is done. The kernel itself may be dropped before.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -106,6 +122,7 @@ impl Function {
         overlaps: bool,
     ) -> Result<(), KernelError> {
         self.module.device.bind()?;
+        self.module.is_used_by(stream);
         let pointer = |value: &Value| -> *mut c_void {
             match value {
                 Value::Address(x) => std::ptr::from_ref(x).cast_mut().cast(),

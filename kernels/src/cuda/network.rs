@@ -52,27 +52,35 @@ impl Functions {
 
 /// Constants on the device, each uploaded once for all batch sizes.
 #[derive(Default)]
-pub(super) struct Constants(HashMap<(*const Constant, Packing), (Arc<Constant>, DeviceMemory)>);
+pub(super) struct Constants(HashMap<(*const Constant, Packing), Uploaded>);
+
+struct Uploaded {
+    /// Keeps the address taken that it is known by.
+    _constant: Arc<Constant>,
+    memory: Arc<DeviceMemory>,
+}
 
 // SAFETY: the pointers are only compared; what they point to is kept alive, and shared, beside them.
 unsafe impl Send for Constants {}
 
 impl Constants {
-    fn address(&mut self, stream: &Stream, packed: &Packed) -> Result<u64, KernelError> {
+    fn get(&mut self, stream: &Stream, packed: &Packed) -> Result<Arc<DeviceMemory>, KernelError> {
         let key = (Arc::as_ptr(&packed.constant), packed.packing);
-        if let Some((_, memory)) = self.0.get(&key) {
-            return Ok(memory.address());
+        if let Some(uploaded) = self.0.get(&key) {
+            return Ok(Arc::clone(&uploaded.memory));
         }
-        let memory = DeviceMemory::from_slice(stream, &packed.packing.pack(&packed.constant))?;
-        let address = memory.address();
-        self.0.insert(key, (Arc::clone(&packed.constant), memory));
-        Ok(address)
+        let memory = Arc::new(DeviceMemory::from_slice(stream, &packed.packing.pack(&packed.constant))?);
+        self.0.insert(key, Uploaded { _constant: Arc::clone(&packed.constant), memory: Arc::clone(&memory) });
+        Ok(memory)
     }
 }
 
 /// A network for one batch size, ready to run.
 pub struct Network {
+    // Before what its launches use.
     graph: Graph,
+    _functions: Vec<Function>,
+    _constants: Vec<Arc<DeviceMemory>>,
     memory: Arc<DeviceMemory>,
     batch: usize,
     inputs: Vec<Placed>,
@@ -92,8 +100,9 @@ impl Network {
             Some(memory) if memory.len_bytes() >= schedule.memory_bytes => Arc::clone(memory),
             _ => Arc::new(DeviceMemory::new(stream, schedule.memory_bytes)?),
         };
-        let addresses = schedule.constants.iter().map(|packed| constants.address(stream, packed));
-        let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+        let constants = schedule.constants.iter().map(|packed| constants.get(stream, packed));
+        let constants = constants.collect::<Result<Vec<_>, _>>()?;
+        let addresses: Vec<u64> = constants.iter().map(|memory| memory.address()).collect();
         let bind = Bind { memory: memory.address(), constants: &addresses, driver: stream.device().facts().driver };
         let mut ready = Vec::with_capacity(schedule.launches.len());
         for PlacedLaunch { launch, args, .. } in &schedule.launches {
@@ -101,18 +110,21 @@ impl Network {
             let shape = Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
             ready.push((functions.get(&launch.kernel)?, shape, values, launch.overlaps));
         }
-        let graph = Graph::record(stream, || {
+        let record = || {
             for (i, (function, shape, values, overlaps)) in ready.iter().enumerate() {
                 // The first follows work of other kinds, which says nothing about its end before it ends.
                 let overlaps = *overlaps && i > 0;
-                // SAFETY: the lowering wrote the arguments for this kernel, over memory that the schedule laid out and
-                // that this network and the engine's constants own as long as the graph lives.
+                // SAFETY: the lowering wrote the arguments for this kernel, over memory that the schedule laid out.
                 unsafe { function.launch(stream, *shape, values, overlaps) }?;
             }
             Ok(())
-        })?;
+        };
+        // SAFETY: this network owns memory, constants and kernels. The memory is given back in the order of the graph's
+        // stream; the kernels wait for it.
+        let graph = unsafe { Graph::record(stream, record) }?;
+        let functions = ready.into_iter().map(|(function, ..)| function.clone()).collect();
         let Schedule { batch, inputs, outputs, .. } = schedule;
-        Ok(Self { graph, memory, batch, inputs, outputs })
+        Ok(Self { graph, _functions: functions, _constants: constants, memory, batch, inputs, outputs })
     }
 
     /// Images that a run takes.
@@ -125,14 +137,14 @@ impl Network {
         &self.memory
     }
 
-    /// Input `n`: its address and what has to lie there before a run.
-    pub fn input(&self, n: usize) -> Option<(u64, &Placed)> {
-        self.inputs.get(n).map(|placed| (self.memory.address() + placed.at_bytes as u64, placed))
+    /// Input `n`: the memory it lies in, where, and what has to lie there before a run.
+    pub fn input(&self, n: usize) -> Option<(&DeviceMemory, &Placed)> {
+        self.inputs.get(n).map(|placed| (self.memory.as_ref(), placed))
     }
 
-    /// Output `n`: its address and what lies there after a run, until the next of any batch size.
-    pub fn output(&self, n: usize) -> Option<(u64, &Placed)> {
-        self.outputs.get(n).map(|placed| (self.memory.address() + placed.at_bytes as u64, placed))
+    /// Output `n`: the memory it lies in, where, and what lies there after a run, until the next of any batch size.
+    pub fn output(&self, n: usize) -> Option<(&DeviceMemory, &Placed)> {
+        self.outputs.get(n).map(|placed| (self.memory.as_ref(), placed))
     }
 
     /// Takes memory on the stream of the network's own and enqueues a copy of the first input to it, to be
@@ -160,12 +172,33 @@ impl Network {
         self.inputs.first().ok_or_else(|| KernelError::invalid("input", "the network has none"))
     }
 
-    /// Enqueues a run.
+    pub(super) fn address(&self, placed: &Placed) -> u64 {
+        self.memory.address() + placed.at_bytes as u64
+    }
+
+    /// Enqueues zeros for the inputs of the images from `images` on, where those are fewer than a run takes: what an
+    /// earlier run left there must not matter, even where images influence one another.
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn enqueue(&mut self, stream: &Stream) -> Result<(), KernelError> {
-        self.graph.launch(stream)
+    pub fn pad(&self, images: usize) -> Result<(), KernelError> {
+        if images >= self.batch {
+            return Ok(());
+        }
+        for placed in &self.inputs {
+            let bytes = bytes_of(&placed.tensor);
+            let kept = bytes / self.batch * images;
+            self.memory.fill_range(placed.at_bytes + kept, bytes - kept, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Enqueues a run on the stream of its memory.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn enqueue(&mut self) -> Result<(), KernelError> {
+        self.graph.launch()
     }
 }
 

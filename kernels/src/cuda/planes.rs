@@ -94,12 +94,19 @@ impl PlaneArena {
         Ok(Plane { address, pitch_bytes, rows })
     }
 
-    /// Notes that what is enqueued on `stream` so far reads the planes.
+    /// Notes that what is enqueued on `stream` so far reads the planes, as others may that were noted before.
     ///
     /// # Errors
     /// Where the driver fails.
     pub fn read_by(&self, stream: &Stream) -> Result<(), KernelError> {
+        // The one event stands for all of them.
+        stream.wait(&self.read)?;
         self.read.record(stream)
+    }
+
+    /// The stream in whose order planes are written.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
     }
 
     /// Gives the memory back, once the planes have been read.
@@ -118,16 +125,18 @@ impl PlaneArena {
         if !self.holds(plane) {
             return Err(KernelError::invalid("fill", "a plane outside the arena"));
         }
-        fill_address(&self.stream, plane.address, plane.pitch_bytes as usize * plane.rows as usize, byte)
+        let bytes = plane.pitch_bytes as usize * plane.rows as usize;
+        // SAFETY: the plane is in the arena's memory, which is given back in the order of this stream.
+        unsafe { fill_address(&self.stream, plane.address, bytes, byte) }
     }
 
     /// True where the plane lies in memory of this batch.
     pub(super) fn holds(&self, plane: &Plane) -> bool {
-        let end = plane.address + u64::from(plane.pitch_bytes) * u64::from(plane.rows);
-        let is_in = |block: &DeviceMemory| {
-            plane.address >= block.address() && end <= block.address() + block.len_bytes() as u64
-        };
-        self.blocks.iter().any(is_in)
+        let bytes = u64::from(plane.pitch_bytes) * u64::from(plane.rows);
+        self.blocks.iter().any(|block| {
+            let from = plane.address.checked_sub(block.address()).map(usize::try_from);
+            matches!((from, usize::try_from(bytes)), (Some(Ok(from)), Ok(bytes)) if block.holds(from, bytes))
+        })
     }
 }
 

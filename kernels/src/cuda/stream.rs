@@ -43,6 +43,14 @@ impl Drop for Inner {
     }
 }
 
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Stream {}
+
 impl Stream {
     /// A new queue, independent of all others.
     ///

@@ -3,11 +3,11 @@
 use super::device::Device;
 use super::lower::top_k::{Scores, TopKLayout, TopKRow, softmax_top_k};
 use super::lower::{Arg, Launch};
-use super::memory::PinnedMemory;
+use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::{Shape, Value};
 use super::network::Functions;
-use super::schedule::Placed;
-use super::stream::{Event, Stream};
+use super::schedule::{Placed, size_of};
+use super::stream::Event;
 use crate::error::KernelError;
 use crate::jit::Jit;
 
@@ -64,16 +64,19 @@ impl TopK {
         Ok(TopKResults { layout: self.layout, memory, written: Event::new(&self.device)? })
     }
 
-    /// Enqueues the search over an output of a network at `address`. What `results` held before is gone.
+    /// Enqueues the search over an output of a network, on the stream of its memory. What `results` held before is gone.
     ///
     /// # Errors
-    /// Where the output has more images than there is room for, or the driver fails.
+    /// Where the output is not in the memory, it has more images than there is room for, or the driver fails.
     pub fn enqueue(
         &self,
-        stream: &Stream,
-        (address, output): (u64, &Placed),
+        (memory, output): (&DeviceMemory, &Placed),
         results: &mut TopKResults,
     ) -> Result<(), KernelError> {
+        if !memory.holds(output.at_bytes, output.tensor.len() * size_of(output.tensor.dtype)) {
+            return Err(KernelError::invalid("top k", "an output outside its memory"));
+        }
+        let (stream, address) = (memory.stream(), memory.address() + output.at_bytes as u64);
         let launch: Launch = softmax_top_k(&output.tensor, self.scores, self.layout);
         let images = launch.grid[0] as usize;
         if images * self.layout.row_bytes() > results.memory.bytes().len() || results.layout != self.layout {
@@ -89,10 +92,11 @@ impl TopK {
         };
         let values: Vec<Value> = launch.args.iter().map(value).collect();
         let shape = Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
-        // SAFETY: the arguments are those of the kernel; it reads the output, which is as large as its tensor says, and
-        // writes a row for each image, for which there is room. The results are not dropped before the event.
+        // SAFETY: the arguments are those of the kernel; it reads the output, which is as large as its tensor says and in
+        // memory that is given back in the order of this stream, and writes a row for each image, for which there is room.
+        // The results are not looked at or dropped before the event.
         unsafe { self.functions.get(&launch.kernel)?.launch(stream, shape, &values, false) }?;
-        results.written.record(stream)
+        results.written.record(stream).or_else(|_| stream.synchronize())
     }
 }
 
@@ -101,13 +105,19 @@ impl TopKResults {
     ///
     /// # Errors
     /// Where the driver or earlier work failed.
-    pub fn wait(&self) -> Result<(), KernelError> {
-        self.written.synchronize()
+    pub fn wait(&self) -> Result<TopKRows<'_>, KernelError> {
+        self.written.synchronize().map(|()| TopKRows(self))
     }
+}
 
-    /// The result of image `image`, once they are there; `None` where there is no such image.
+/// Results that are there.
+#[derive(Clone, Copy)]
+pub struct TopKRows<'a>(&'a TopKResults);
+
+impl TopKRows<'_> {
+    /// The result of image `image`; `None` where there is no such image.
     pub fn row(&self, image: usize) -> Option<TopKRow> {
-        self.layout.read(self.memory.bytes(), image)
+        self.0.layout.read(self.0.memory.bytes(), image)
     }
 }
 

@@ -41,7 +41,7 @@ impl Uploader {
     /// Enqueues the copy of rows of `row_bytes` bytes each into a plane of the arena. `data` is free on return.
     ///
     /// # Errors
-    /// Where the plane has no room for the rows or the driver fails.
+    /// Where the plane has no room for the rows, the arena is of another stream or the driver fails.
     pub fn upload(
         &mut self,
         data: &[u8],
@@ -51,7 +51,7 @@ impl Uploader {
     ) -> Result<(), KernelError> {
         let pitch = plane.pitch_bytes as usize;
         let rows = data.len().div_ceil(row_bytes.max(1));
-        if row_bytes > pitch || rows > plane.rows as usize || !arena.holds(plane) {
+        if row_bytes > pitch || rows > plane.rows as usize || !arena.holds(plane) || *arena.stream() != self.stream {
             return Err(KernelError::invalid(
                 "upload",
                 format!("{rows} rows of {row_bytes} bytes do not fit the plane"),
@@ -69,8 +69,10 @@ impl Uploader {
                     to[..from.len()].copy_from_slice(from);
                 }
                 let bytes = if pitch > HALF_BYTES { piece.len() } else { piece.len().div_ceil(row_bytes) * pitch };
-                half.memory.upload(0, bytes, address, &self.stream)?;
-                half.copied.record(&self.stream)?;
+                // SAFETY: the rows are in the plane, which is in the arena; its memory is given back in the order of this
+                // stream. The half is written again, and dropped, behind the event.
+                unsafe { half.memory.upload(0, bytes, address, &self.stream) }?;
+                half.copied.record(&self.stream).or_else(|_| self.stream.synchronize())?;
                 self.halves.swap(0, 1);
             }
         }

@@ -85,7 +85,7 @@ fn rates(device: &Device, engine: &mut CudaEngine, images: usize, values: usize)
         for (start, end) in &events {
             network.restore_input(&input)?;
             start.record(&stream)?;
-            network.enqueue(&stream)?;
+            network.enqueue()?;
             end.record(&stream)?;
         }
         stream.synchronize()?;

@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::gpu::Gpu;
-use ocellus_kernels::cuda::memory::{DeviceMemory, PinnedMemory};
+use ocellus_kernels::cuda::memory::DeviceMemory;
 use ocellus_kernels::cuda::planes::{Plane, PlaneArena};
 use ocellus_kernels::cuda::preprocess::{DevicePicture, GpuPreprocess, OutputFormat};
 use ocellus_kernels::cuda::stream::{Event, Priority, Stream};
+use ocellus_kernels::cuda::upload::Uploader;
 use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, PreprocessDesc, ResizeRule, Transform};
 use ocellus_kernels::tensor::{DType, Layout};
@@ -142,8 +143,7 @@ fn source_bytes(picture: &PictureDesc, desc: &PreprocessDesc, transform: &Transf
 struct Set {
     pictures: Vec<DevicePicture>,
     output: DeviceMemory,
-    // Holds the planes.
-    _arena: PlaneArena,
+    arena: PlaneArena,
 }
 
 impl Set {
@@ -159,33 +159,33 @@ impl Set {
         let mut pictures = Vec::with_capacity(batch);
         for _ in 0..batch {
             let placed = place(&mut arena, desc)?;
-            placed.planes.iter().try_for_each(|plane| noise.fill(plane, stream))?;
+            placed.planes.iter().try_for_each(|plane| noise.fill(&arena, plane))?;
             pictures.push(placed.picture());
         }
-        // The noise is still read.
-        stream.synchronize()?;
-        Ok(Self { pictures, output: DeviceMemory::new(stream, batch * output_bytes)?, _arena: arena })
+        Ok(Self { pictures, output: DeviceMemory::new(stream, batch * output_bytes)?, arena })
     }
 }
 
 /// Random samples.
 struct Noise {
-    bytes: PinnedMemory,
+    bytes: Vec<u8>,
     from: usize,
+    uploader: Uploader,
 }
 
 impl Noise {
     /// For planes of up to this many bytes.
     fn new(stream: &Stream, plane_bytes: usize) -> Result<Self, KernelError> {
-        let mut bytes = PinnedMemory::new(stream.device(), plane_bytes + NOISE_BYTES)?;
-        fill(bytes.bytes_mut());
-        Ok(Self { bytes, from: 0 })
+        let mut bytes = vec![0; plane_bytes + NOISE_BYTES];
+        fill(&mut bytes);
+        Ok(Self { bytes, from: 0, uploader: Uploader::new(stream)? })
     }
 
     /// Enqueues the filling of a plane.
-    fn fill(&mut self, plane: &Plane, stream: &Stream) -> Result<(), KernelError> {
+    fn fill(&mut self, arena: &PlaneArena, plane: &Plane) -> Result<(), KernelError> {
         self.from = (self.from + NOISE_STEP_BYTES) % NOISE_BYTES;
-        self.bytes.upload(self.from, plane.pitch_bytes as usize * plane.rows as usize, plane.address, stream)
+        let pitch = plane.pitch_bytes as usize;
+        self.uploader.upload(&self.bytes[self.from..][..pitch * plane.rows as usize], pitch, arena, plane)
     }
 }
 
@@ -230,7 +230,7 @@ impl Run {
     fn enqueue(&mut self) -> Result<Transform, KernelError> {
         let mut transform = None;
         for set in &self.sets {
-            transform = self.preprocess.enqueue(&set.pictures, set.output.address())?.first().copied();
+            transform = self.preprocess.enqueue(&set.pictures, &set.arena, (&set.output, 0))?.first().copied();
         }
         transform.ok_or_else(|| KernelError::invalid("bench", "a batch without pictures"))
     }

@@ -217,7 +217,7 @@ impl<'a> Bench<'a> {
         for (to, from) in device_planes.iter_mut().zip(planes) {
             *to = DevicePlane { address: from.address, pitch_bytes: from.pitch_bytes };
         }
-        preprocess.enqueue(&[DevicePicture { desc: picture(), planes: device_planes }], output.address())?;
+        preprocess.enqueue(&[DevicePicture { desc: picture(), planes: device_planes }], &self.arena, (&output, 0))?;
         let mut bytes = vec![0; 4 * len];
         output.read(&mut bytes)?;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())

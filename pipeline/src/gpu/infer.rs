@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::CudaEngine;
 use ocellus_kernels::cuda::network::Network;
+use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::preprocess::GpuPreprocess;
 use ocellus_kernels::cuda::top_k::{TopK, TopKResults};
 
@@ -57,14 +58,16 @@ impl Infer {
     }
 
     /// Runs pictures, all at once.
-    fn run(&mut self, items: Vec<Item<Loaded>>) -> Result<Ran, KernelError> {
+    fn run(&mut self, items: Vec<Item<Loaded>>, arena: &PlaneArena) -> Result<Ran, KernelError> {
         let pictures: Vec<_> = items.iter().filter_map(|item| item.payload.as_ref().ok()).map(|l| l.picture).collect();
         if pictures.is_empty() {
             let items = items.into_iter().map(|item| item.and_then(|_| Err(lost()))).collect();
             return Ok(Ran::UnderWay(Pending { items, results: Results::Read(Vec::new()) }));
         }
-        let (input, _) = network(&mut self.engine, pictures.len())?.input(0).ok_or_else(missing)?;
-        let transforms = self.preprocess.enqueue(&pictures, input);
+        let network = network(&mut self.engine, pictures.len())?;
+        network.pad(pictures.len())?;
+        let (memory, input) = network.input(0).ok_or_else(missing)?;
+        let transforms = self.preprocess.enqueue(&pictures, arena, (memory, input.at_bytes));
         let ran = transforms.and_then(|transforms| Ok((transforms, self.enqueue(pictures.len())?)));
         let (transforms, results) = match ran {
             Err(KernelError::OutOfMemory { .. }) => {
@@ -99,16 +102,15 @@ impl Infer {
 
     /// Enqueues network and ranking for so many images, whose input is there by then.
     fn enqueue(&mut self, images: usize) -> Result<Results, KernelError> {
-        let stream = self.engine.stream().clone();
         let network = network(&mut self.engine, images)?;
-        network.enqueue(&stream)?;
+        network.enqueue()?;
         let output = network.output(0).ok_or_else(missing)?;
         if let Some(mut results) = self.results.take_now() {
-            self.top_k.enqueue(&stream, output, &mut results)?;
+            self.top_k.enqueue(output, &mut results)?;
             return Ok(Results::UnderWay(results));
         }
         // Many parts of one batch are under way, which nobody reads before they all are.
-        self.top_k.enqueue(&stream, output, &mut self.spare)?;
+        self.top_k.enqueue(output, &mut self.spare)?;
         Ok(Results::Read(ranked(&self.spare, images)?))
     }
 
@@ -153,24 +155,34 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> InferParts<G> {
         Self { infer, cpu, split }
     }
 
-    fn whole(&mut self, items: Vec<Item<Loaded>>, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
-        match self.infer.run(items)? {
+    fn whole(
+        &mut self,
+        items: Vec<Item<Loaded>>,
+        arena: &PlaneArena,
+        emit: &mut dyn FnMut(Pending),
+    ) -> Result<(), JobError> {
+        match self.infer.run(items, arena)? {
             Ran::UnderWay(pending) => emit(pending),
             Ran::TooLarge(items) => {
                 self.split.fetch_add(1, Relaxed);
-                self.halves(items, emit)?;
+                self.halves(items, arena, emit)?;
             }
         }
         Ok(())
     }
 
-    fn halves(&mut self, mut items: Vec<Item<Loaded>>, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+    fn halves(
+        &mut self,
+        mut items: Vec<Item<Loaded>>,
+        arena: &PlaneArena,
+        emit: &mut dyn FnMut(Pending),
+    ) -> Result<(), JobError> {
         if items.len() > 1 {
             let rest = items.split_off(items.len() / 2);
             for part in [items, rest] {
-                match self.infer.run(part)? {
+                match self.infer.run(part, arena)? {
                     Ran::UnderWay(pending) => emit(pending),
-                    Ran::TooLarge(part) => self.halves(part, emit)?,
+                    Ran::TooLarge(part) => self.halves(part, arena, emit)?,
                 }
             }
             return Ok(());
@@ -200,11 +212,9 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> Stage for InferPa
             }
         };
         let items = items.into_iter().map(|item| item.and_then(|loaded| self.infer.check(loaded))).collect();
-        let ended = self.whole(items, emit);
-        // Also after an error: what is under way reads the planes.
-        let read = arena.read_by(self.infer.engine.stream());
+        let ended = self.whole(items, &arena, emit);
         arena.give_back();
-        ended.and(read.map_err(JobError::from))
+        ended
     }
 }
 
@@ -234,8 +244,8 @@ impl Stage for Collect {
 
 /// Waits for results and reads them.
 fn ranked(results: &TopKResults, images: usize) -> Result<Vec<Ranked>, KernelError> {
-    results.wait()?;
-    let rows = (0..images).map_while(|image| results.row(image));
+    let rows = results.wait()?;
+    let rows = (0..images).map_while(|image| rows.row(image));
     let ranked = rows.map(|row| match row {
         row if row.faults > 0 => Ranked::NotFinite,
         row => row.outside.map_or(Ranked::Best(row.best), Ranked::NoProbability),

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -132,10 +133,15 @@ EXPORT CUresult cuModuleLoad(CUmodule* handle, const char* path) {
 
 EXPORT CUresult cuModuleUnload(CUmodule handle) {
   CHECK(ready());
-  synchronise_all();
   const std::lock_guard<std::mutex> lock(modules().mutex);
   const auto at = modules().loaded.find(handle);
   REQUIRE(at != modules().loaded.end(), CUDA_ERROR_INVALID_HANDLE);
+  for (const auto& [name, function] : at->second.functions) {
+    // Besides the table here only launches and graphs hold a function.
+    if (modules().functions.at(function).use_count() == 1) continue;
+    std::fprintf(stderr, "emulator: a module is unloaded while its kernel %s is under way or part of a graph\n", name.c_str());
+    std::abort();
+  }
   for (const auto& [name, function] : at->second.functions) modules().functions.erase(function);
   for (void* variable : at->second.variables) memory().unregister(variable);
   modules().loaded.erase(at);

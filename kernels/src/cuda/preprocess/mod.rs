@@ -10,7 +10,9 @@ mod upload;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::memory::DeviceMemory;
 use super::module::{Function, Shape, Value};
+use super::planes::{Plane, PlaneArena};
 use super::stream::Stream;
 use crate::error::KernelError;
 use crate::jit::{Jit, KernelSpec};
@@ -85,6 +87,19 @@ pub struct DevicePicture {
     pub planes: [DevicePlane; 3],
 }
 
+impl DevicePicture {
+    /// Whether all its planes lie in the arena's memory, whole rows with their padding, at multiples of 16.
+    fn is_in(&self, arena: &PlaneArena) -> bool {
+        self.planes.iter().take(self.desc.planes()).enumerate().all(|(n, plane)| {
+            let [row_bytes, rows] = self.desc.plane_size(n);
+            let rows = u32::try_from(rows).ok();
+            let place = |rows| Plane { address: plane.address, pitch_bytes: plane.pitch_bytes, rows };
+            let aligned = plane.address.is_multiple_of(16) && plane.pitch_bytes.is_multiple_of(16);
+            aligned && row_bytes <= plane.pitch_bytes as usize && rows.is_some_and(|rows| arena.holds(&place(rows)))
+        })
+    }
+}
+
 /// Preprocesses pictures on one stream.
 pub struct GpuPreprocess {
     stream: Stream,
@@ -94,6 +109,7 @@ pub struct GpuPreprocess {
     desc: PreprocessDesc,
     output: OutputFormat,
     max_batch: usize,
+    image_bytes: usize,
     settings: Vec<u8>,
     plans: HashMap<PictureDesc, Arc<(PicturePlan, Cut)>>,
     tables: Tables,
@@ -123,28 +139,49 @@ impl GpuPreprocess {
         let function = Function::load(stream.device(), cubin, kernel.entry, shared_bytes as u32)?;
         let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
         let tables = Tables::new(stream)?;
-        let (stream, plans) = (stream.clone(), HashMap::new());
-        Ok(Self { stream, function, shared_bytes, desc, output, max_batch, settings, plans, tables, slots, next: 0 })
+        let (stream, plans, image_bytes) = (stream.clone(), HashMap::new(), output.image_bytes(&desc));
+        Ok(Self {
+            stream,
+            function,
+            shared_bytes,
+            desc,
+            output,
+            max_batch,
+            image_bytes,
+            settings,
+            plans,
+            tables,
+            slots,
+            next: 0,
+        })
     }
 
-    /// Enqueues the preprocessing of `pictures`, image `i` to `output_address + i * image_bytes`; gives the transforms.
-    /// The planes must stay as they are, and the output is not to be touched, until the stream has done it. Waits only
-    /// where four earlier calls are still under way.
+    /// Enqueues the preprocessing of `pictures`, whose planes lie in `arena`, image `i` to byte
+    /// `output_at + i * image_bytes` of `output`; gives the transforms. The arena is not used again until that is done.
+    /// Waits only where four earlier calls are still under way.
     ///
     /// # Errors
     /// [`KernelError::OutOfMemory`], after which a smaller batch may be tried; where there are too many pictures, one is
-    /// empty or too large, an address or a pitch is no multiple of 16, or the GPU fails.
-    pub fn enqueue(&mut self, pictures: &[DevicePicture], output_address: u64) -> Result<Vec<Transform>, KernelError> {
-        if pictures.len() > self.max_batch || !output_address.is_multiple_of(16) {
+    /// empty or too large or not in the arena at multiples of 16, the output has no room for them, is of another stream or its address no
+    /// multiple of 16, or the GPU fails.
+    pub fn enqueue(
+        &mut self,
+        pictures: &[DevicePicture],
+        arena: &PlaneArena,
+        (output, output_at): (&DeviceMemory, usize),
+    ) -> Result<Vec<Transform>, KernelError> {
+        let output_address = output.address().saturating_add(output_at as u64);
+        let fits = output.holds(output_at, pictures.len().saturating_mul(self.image_bytes));
+        let sound = fits && *output.stream() == self.stream && output_address.is_multiple_of(16);
+        if pictures.len() > self.max_batch || !sound {
             let why = format!("{} pictures of {} to address {output_address:#x}", pictures.len(), self.max_batch);
             return Err(KernelError::invalid("preprocess", why));
         }
+        if !pictures.iter().all(|picture| picture.is_in(arena)) {
+            return Err(KernelError::invalid("preprocess", "a picture outside the arena, or not at multiples of 16"));
+        }
         if pictures.is_empty() {
             return Ok(Vec::new());
-        }
-        let aligned = |plane: &DevicePlane| plane.address.is_multiple_of(16) && plane.pitch_bytes.is_multiple_of(16);
-        if !pictures.iter().all(|picture| picture.planes[..picture.desc.planes()].iter().all(aligned)) {
-            return Err(KernelError::invalid("preprocess", "planes that are not at multiples of 16 bytes"));
         }
         let plans = pictures.iter().map(|picture| self.plan(&picture.desc)).collect::<Result<Vec<_>, _>>()?;
         let places = self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes))?;
@@ -152,7 +189,10 @@ impl GpuPreprocess {
             let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
             (planes, [places[2 * i], places[2 * i + 1]])
         });
-        let launched = self.launch(&batch, output_address);
+        let launched = self.launch(&batch, output_address).and_then(|()| {
+            // The arena waits for this before it uses its memory again or gives it back.
+            arena.read_by(&self.stream).or_else(|_| self.stream.synchronize())
+        });
         if launched.is_err() {
             // Weights that were not uploaded must not burden a smaller batch.
             self.tables.forget();
@@ -166,16 +206,21 @@ impl GpuPreprocess {
         self.next = (self.next + 1) % SLOTS;
         let words = &batch.words.0;
         slot.reserve(&self.stream, words.len(), self.tables.pending_bytes())?;
-        let table = slot.upload(&self.stream, words)?;
-        self.tables.upload(slot, words.len())?;
-        let at = |offset: usize| Value::Address(table + offset as u64);
-        let args = [at(0), at(batch.pictures_at), at(batch.items_at), Value::Address(output_address)];
-        let shape = Shape { grid: [batch.items as u32, 1, 1], block: THREADS, shared_bytes: batch.shared_bytes as u32 };
-        // SAFETY: the arguments are those of `preprocess`; tables and weights are this object's and are written before
-        // on the same stream; planes and output are the caller's, who keeps them.
-        let launched = unsafe { self.function.launch(&self.stream, shape, &args, false) };
-        // Also where the launch failed: the uploads are under way.
-        slot.release(&self.stream).and(launched)
+        let uploaded = slot.upload(&self.stream, words).and_then(|table| {
+            self.tables.upload(slot, words.len())?;
+            Ok(table)
+        });
+        let launched = uploaded.and_then(|table| {
+            let at = |offset: usize| Value::Address(table + offset as u64);
+            let args = [at(0), at(batch.pictures_at), at(batch.items_at), Value::Address(output_address)];
+            let grid = [batch.items as u32, 1, 1];
+            let shape = Shape { grid, block: THREADS, shared_bytes: batch.shared_bytes as u32 };
+            // SAFETY: the arguments are those of `preprocess`; tables and weights are this object's and are written before
+            // on the same stream, as is the output given back; the arena keeps the planes, of which it is told.
+            unsafe { self.function.launch(&self.stream, shape, &args, false) }
+        });
+        // Also after an error: uploads are under way.
+        slot.release(&self.stream).or_else(|_| self.stream.synchronize()).and(launched)
     }
 
     /// Whether a picture can be preprocessed.

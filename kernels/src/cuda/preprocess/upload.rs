@@ -107,7 +107,9 @@ impl Tables {
         for (place, table) in &self.pending {
             slot.host.bytes_mut()[at..at + table.bytes.len()].copy_from_slice(&table.bytes);
             let to = self.memory.address() + *place as u64;
-            slot.host.upload(at, table.bytes.len(), to, &self.stream)?;
+            // SAFETY: the table has its place in memory that is given back in the order of this stream; the slot is
+            // written again, and dropped, behind its event.
+            unsafe { slot.host.upload(at, table.bytes.len(), to, &self.stream) }?;
             at += table.bytes.len();
         }
         self.pending.clear();
@@ -152,7 +154,9 @@ impl Slot {
     /// Enqueues the upload of a launch's tables; gives their address.
     pub(super) fn upload(&mut self, stream: &Stream, words: &[u8]) -> Result<u64, KernelError> {
         self.host.bytes_mut()[..words.len()].copy_from_slice(words);
-        self.host.upload(0, words.len(), self.device.address(), stream)?;
+        // SAFETY: the tables have room on the device, in memory of this stream; this side is written again, and dropped,
+        // behind the event.
+        unsafe { self.host.upload(0, words.len(), self.device.address(), stream) }?;
         Ok(self.device.address())
     }
 
