@@ -1,22 +1,12 @@
 //! Whole networks on the GPU beside the CPU engine.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use ocellus::model::import::parse;
 use ocellus::model::load::Model;
-use ocellus::model::passes::optimise;
-use ocellus::model::plan::plan;
 use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::cpu::CpuEngine;
-use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::lower::Precision;
-use ocellus_kernels::cuda::memory::DeviceMemory;
-use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::engine::Engine;
-use ocellus_kernels::plan::Operand;
-use tests::gpu::{engine, gpu, is_emulated, tool};
-use tests::network::{NetworkBuilder, list};
-use tests::{Random, rel_frobenius, skip, workspace_root};
+use tests::gpu::{engine, gpu, tool};
+use tests::{Random, rel_frobenius, workspace_root};
 
 const MODELS: [&str; 2] = ["squeezenet1.1", "efficientnet-lite0"];
 const IMAGES: usize = 3;
@@ -41,16 +31,9 @@ fn run(engine: &mut dyn Engine, images: usize, x: &[f32]) -> Vec<f32> {
     y.remove(0)
 }
 
-/// One test at a time, since one of them measures memory.
-fn alone() -> MutexGuard<'static, ()> {
-    static GPU: Mutex<()> = Mutex::new(());
-    GPU.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[test]
 fn networks_agree_with_the_cpu_whatever_the_precision_and_kernels() {
     let Some(gpu) = gpu() else { return };
-    let _alone = alone();
     // Racecheck needs about ten seconds an image.
     let images = if tool().is_some() { 1 } else { IMAGES };
     for name in MODELS {
@@ -78,7 +61,6 @@ fn networks_agree_with_the_cpu_whatever_the_precision_and_kernels() {
 #[test]
 fn an_image_has_the_same_bits_in_every_batch_and_place() {
     let Some(gpu) = gpu() else { return };
-    let _alone = alone();
     for name in MODELS {
         let planner = || {
             let model = model(name);
@@ -105,101 +87,5 @@ fn an_image_has_the_same_bits_in_every_batch_and_place() {
         // The last run is short of the only batch there is.
         let mut pairs = engine(gpu, Precision::Fp16, false, &[2], planner());
         assert_eq!(run(&mut pairs, IMAGES, &x), all, "{name} in pairs");
-    }
-}
-
-#[test]
-fn parts_of_memory_are_copied_and_nothing_beside_them() {
-    let Some(gpu) = gpu() else { return };
-    let stream = Stream::new(&gpu.device, Priority::Low).unwrap();
-    let numbers: Vec<u8> = (0..100).collect();
-    let from = DeviceMemory::from_slice(&stream, &numbers).unwrap();
-    let to = DeviceMemory::from_slice(&stream, &[0xff; 50]).unwrap();
-    to.copy_part(7, &from, 21, 30).unwrap();
-    to.copy_part(49, &from, 99, 1).unwrap();
-    let mut bytes = [0; 50];
-    to.read(&mut bytes).unwrap();
-    let mut expected = [0xff; 50];
-    expected[7..37].copy_from_slice(&numbers[21..51]);
-    expected[49] = 99;
-    assert_eq!(bytes, expected);
-    for (at, from_at, len) in
-        [(49, 0, 2), (0, 99, 2), (51, 0, 0), (0, 0, usize::MAX), (usize::MAX, 0, 1), (1, 0, usize::MAX)]
-    {
-        assert!(to.copy_part(at, &from, from_at, len).is_err(), "{len} bytes at {from_at} to {at}");
-    }
-}
-
-/// Bytes of the GPU's memory that an engine takes.
-fn memory_bytes(gpu: &Gpu, model: &str, batches: &[usize]) -> usize {
-    let model = self::model(model);
-    let free = || gpu.device.memory_bytes().unwrap().0;
-    let before = free();
-    let _engine = engine(gpu, Precision::Fp16, false, batches, move |batch| model.plan(batch).unwrap());
-    before - free()
-}
-
-#[test]
-fn all_batch_sizes_have_the_weights_once() {
-    let Some(gpu) = gpu() else { return };
-    let _alone = alone();
-    if !is_emulated(gpu) {
-        skip("REQUIRE_EMULATOR", "a real driver keeps freed memory");
-        return;
-    }
-    for name in MODELS {
-        let [one, largest, all] = [&[1][..], &[4], &[1, 2, 3, 4]].map(|batches| memory_bytes(gpu, name, batches));
-        assert!(all == largest && one < largest, "{name}: {one} {largest} {all}");
-        // The same constants on the host.
-        let model = model(name);
-        let weights = |batch| {
-            let plan = model.plan(batch).unwrap();
-            let operands = plan.steps.into_iter().flat_map(|step| step.inputs);
-            let weights = operands.filter_map(|input| match input {
-                Operand::Constant(constant) => Some(constant),
-                Operand::Buffer(_) => None,
-            });
-            weights.collect::<Vec<_>>()
-        };
-        let pairs = weights(1).into_iter().zip(weights(4));
-        assert!(pairs.map(|(a, b)| assert!(Arc::ptr_eq(&a, &b), "{name}")).count() > 10);
-    }
-}
-
-/// Of a network whose images influence one another, whatever ran before.
-#[test]
-fn images_that_are_not_there_are_zeros() {
-    const BATCH: usize = 4;
-    let Some(gpu) = gpu() else { return };
-    let _alone = alone();
-    let mut builder = NetworkBuilder::new(3).of_batch(BATCH);
-    let x = builder.conv(NetworkBuilder::INPUT, 3, 8, 3, 2, 1.0);
-    let mean = builder.node("ReduceMean", &[&x], vec![list("axes", &[0])]);
-    let x = builder.node("Sub", &[&x, &mean], vec![]);
-    let scores = builder.classes(&x, 8, 5, 2.0);
-    let graph = parse(builder.finish("net", 8, &scores, 5).into(), None, BATCH).unwrap();
-    let plan = plan(&optimise(graph, usize::MAX)).unwrap();
-    let each = plan.inputs[0].buffer.len() / BATCH;
-    let x = Random::new(2).signal(BATCH * each);
-    let expected = |images: usize| {
-        let mut padded = x[..images * each].to_vec();
-        padded.resize(BATCH * each, 0.0);
-        let mut y = run(&mut CpuEngine::new(plan.clone(), 1).unwrap(), BATCH, &padded);
-        y.truncate(images * 5);
-        y
-    };
-    let same = plan.clone();
-    let mut engine = engine(gpu, Precision::Fp32, false, &[BATCH], move |_| same.clone());
-    // The first with what the memory held before, the others with what the run before left.
-    for images in [1, BATCH, 2, 3, 1] {
-        engine.write_input(images, &x[..images * each]).unwrap();
-        let network = engine.network(images).unwrap();
-        network.enqueue().unwrap();
-        let (memory, placed) = network.output(0).unwrap();
-        let mut bytes = vec![0; placed.at_bytes + 4 * 5 * images];
-        memory.read(&mut bytes).unwrap();
-        let values = bytes[placed.at_bytes..].chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]]));
-        let error = rel_frobenius(&values.collect::<Vec<_>>(), &expected(images));
-        assert!(error <= 1e-5, "{images} images: {error:e}");
     }
 }

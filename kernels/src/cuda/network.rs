@@ -75,7 +75,7 @@ impl Constants {
     }
 }
 
-/// A network for one batch size, ready to run.
+/// A network for one batch size, ready to run on the stream of its memory.
 pub struct Network {
     // Before what its launches use.
     graph: Graph,
@@ -137,6 +137,27 @@ impl Network {
         &self.memory
     }
 
+    pub(super) fn address(&self, placed: &Placed) -> u64 {
+        self.memory.address() + placed.at_bytes as u64
+    }
+
+    /// Enqueues zeros for the inputs of the images from `images` on, where those are fewer than a run takes: what an
+    /// earlier run left there must not matter, even where images influence one another.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn pad(&self, images: usize) -> Result<(), KernelError> {
+        if images >= self.batch {
+            return Ok(());
+        }
+        for placed in &self.inputs {
+            let bytes = bytes_of(&placed.tensor);
+            let kept = bytes / self.batch * images;
+            self.memory.fill_range(placed.at_bytes + kept, bytes - kept, 0)?;
+        }
+        Ok(())
+    }
+
     /// Input `n`: the memory it lies in, where, and what has to lie there before a run.
     pub fn input(&self, n: usize) -> Option<(&DeviceMemory, &Placed)> {
         self.inputs.get(n).map(|placed| (self.memory.as_ref(), placed))
@@ -172,28 +193,7 @@ impl Network {
         self.inputs.first().ok_or_else(|| KernelError::invalid("input", "the network has none"))
     }
 
-    pub(super) fn address(&self, placed: &Placed) -> u64 {
-        self.memory.address() + placed.at_bytes as u64
-    }
-
-    /// Enqueues zeros for the inputs of the images from `images` on, where those are fewer than a run takes: what an
-    /// earlier run left there must not matter, even where images influence one another.
-    ///
-    /// # Errors
-    /// Where the driver fails.
-    pub fn pad(&self, images: usize) -> Result<(), KernelError> {
-        if images >= self.batch {
-            return Ok(());
-        }
-        for placed in &self.inputs {
-            let bytes = bytes_of(&placed.tensor);
-            let kept = bytes / self.batch * images;
-            self.memory.fill_range(placed.at_bytes + kept, bytes - kept, 0)?;
-        }
-        Ok(())
-    }
-
-    /// Enqueues a run on the stream of its memory.
+    /// Enqueues a run.
     ///
     /// # Errors
     /// Where the driver fails.
