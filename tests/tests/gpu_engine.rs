@@ -10,9 +10,11 @@ use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::cpu::CpuEngine;
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::lower::Precision;
+use ocellus_kernels::cuda::memory::DeviceMemory;
+use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::engine::Engine;
 use ocellus_kernels::plan::Operand;
-use tests::gpu::{engine, gpu};
+use tests::gpu::{engine, gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
 use tests::{Random, rel_frobenius, skip, workspace_root};
 
@@ -39,7 +41,7 @@ fn memory_bytes(gpu: &Gpu, name: &str, batches: &[usize]) -> usize {
 fn all_batch_sizes_have_the_weights_once() {
     let Some(gpu) = gpu() else { return };
     let _alone = alone();
-    if gpu.device.facts().name != "Ocellus emulator" {
+    if !is_emulated(gpu) {
         skip("REQUIRE_EMULATOR", "a real driver keeps freed memory");
         return;
     }
@@ -104,6 +106,7 @@ fn images_that_are_not_there_are_zeros() {
 #[test]
 fn parts_of_memory_are_copied_and_nothing_beside_them() {
     let Some(gpu) = gpu() else { return };
+    let _alone = alone();
     let stream = Stream::new(&gpu.device, Priority::Low).unwrap();
     let numbers: Vec<u8> = (0..100).collect();
     let from = DeviceMemory::from_slice(&stream, &numbers).unwrap();

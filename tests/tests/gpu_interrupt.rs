@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use tests::gpu::gpu;
+use tests::gpu::{gpu, is_emulated};
 use tests::{ocellus, skip, workspace_root};
 
 /// Longest that anything here may take; a compilation takes much longer.
@@ -23,7 +23,7 @@ struct Job {
 impl Job {
     /// `None` where there is no emulator, which alone compiles as slowly as that.
     fn start(arguments: &[&str]) -> Option<Self> {
-        if gpu()?.device.facts().name != "Ocellus emulator" {
+        if !is_emulated(gpu()?) {
             skip("REQUIRE_EMULATOR", "a real compiler is too fast");
             return None;
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tests::gpu::gpu;
+use tests::gpu::{gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
 use tests::{ocellus, skip, workspace_root};
 
@@ -72,7 +72,7 @@ impl Fixture {
 
 /// The folder of the emulator, where that is the GPU.
 fn emulator() -> Option<PathBuf> {
-    if gpu()?.device.facts().name != "Ocellus emulator" {
+    if !is_emulated(gpu()?) {
         skip("REQUIRE_EMULATOR", "a real GPU");
         return None;
     }
@@ -236,7 +236,7 @@ fn a_bad_file_costs_its_own_row_wherever_it_is_in_a_batch() {
 #[test]
 fn a_picture_that_was_skipped_is_decoded_by_another() {
     let Some(fixture) = Fixture::new() else { return };
-    if gpu().is_none_or(|gpu| gpu.device.facts().name != "Ocellus emulator") {
+    if !gpu().is_some_and(is_emulated) {
         skip("REQUIRE_EMULATOR", "a real decoder skips no picture on demand");
         return;
     }

@@ -109,7 +109,6 @@ pub struct GpuPreprocess {
     desc: PreprocessDesc,
     output: OutputFormat,
     max_batch: usize,
-    image_bytes: usize,
     settings: Vec<u8>,
     plans: HashMap<PictureDesc, Arc<(PicturePlan, Cut)>>,
     tables: Tables,
@@ -139,21 +138,8 @@ impl GpuPreprocess {
         let function = Function::load(stream.device(), cubin, kernel.entry, shared_bytes as u32)?;
         let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
         let tables = Tables::new(stream)?;
-        let (stream, plans, image_bytes) = (stream.clone(), HashMap::new(), output.image_bytes(&desc));
-        Ok(Self {
-            stream,
-            function,
-            shared_bytes,
-            desc,
-            output,
-            max_batch,
-            image_bytes,
-            settings,
-            plans,
-            tables,
-            slots,
-            next: 0,
-        })
+        let (stream, plans) = (stream.clone(), HashMap::new());
+        Ok(Self { stream, function, shared_bytes, desc, output, max_batch, settings, plans, tables, slots, next: 0 })
     }
 
     /// Enqueues the preprocessing of `pictures`, whose planes lie in `arena`, image `i` to byte
@@ -171,7 +157,7 @@ impl GpuPreprocess {
         (output, output_at): (&DeviceMemory, usize),
     ) -> Result<Vec<Transform>, KernelError> {
         let output_address = output.address().saturating_add(output_at as u64);
-        let fits = output.holds(output_at, pictures.len().saturating_mul(self.image_bytes));
+        let fits = output.holds(output_at, pictures.len().saturating_mul(self.output.image_bytes(&self.desc)));
         let sound = fits && *output.stream() == self.stream && output_address.is_multiple_of(16);
         if pictures.len() > self.max_batch || !sound {
             let why = format!("{} pictures of {} to address {output_address:#x}", pictures.len(), self.max_batch);
