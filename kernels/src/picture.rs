@@ -13,11 +13,13 @@ pub enum ChromaSampling {
     Y440,
     /// 4 columns.
     Y411,
+    /// 4 columns, 2 rows.
+    Y410,
 }
 
 impl ChromaSampling {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Y444, Self::Y422, Self::Y420, Self::Y440, Self::Y411];
+    pub const ALL: [Self; 6] = [Self::Y444, Self::Y422, Self::Y420, Self::Y440, Self::Y411, Self::Y410];
 
     /// Luma columns and rows of a chroma sample.
     pub fn factors(self) -> [usize; 2] {
@@ -27,6 +29,7 @@ impl ChromaSampling {
             Self::Y420 => [2, 2],
             Self::Y440 => [1, 2],
             Self::Y411 => [4, 1],
+            Self::Y410 => [4, 2],
         }
     }
 }

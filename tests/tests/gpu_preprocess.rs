@@ -15,7 +15,7 @@ use ocellus_kernels::tensor::{DType, Layout};
 use tests::Random;
 use tests::gpu::{gpu, is_emulated, tool};
 
-const FORMATS: [PixelFormat; 8] = [
+const FORMATS: [PixelFormat; 9] = [
     PixelFormat::Rgb,
     PixelFormat::Gray,
     PixelFormat::Ycc(ChromaSampling::Y444),
@@ -23,10 +23,14 @@ const FORMATS: [PixelFormat; 8] = [
     PixelFormat::Ycc(ChromaSampling::Y420),
     PixelFormat::Ycc(ChromaSampling::Y440),
     PixelFormat::Ycc(ChromaSampling::Y411),
+    PixelFormat::Ycc(ChromaSampling::Y410),
     PixelFormat::Nv12,
 ];
 const DTYPES: [DType; 4] = [DType::F32, DType::F16, DType::Bf16, DType::I8];
 const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos3];
+
+/// Most pictures in a batch: one of each format and orientation.
+const BATCH: usize = FORMATS.len() * Orientation::ALL.len();
 
 /// Bytes before and behind what the kernel may write.
 const GUARD: usize = 512;
@@ -143,7 +147,7 @@ struct Run {
 impl Run {
     fn new(gpu: &Gpu, desc: &PreprocessDesc, format: OutputFormat) -> Self {
         let stream = Stream::new(&gpu.device, Priority::High).unwrap();
-        let preprocess = GpuPreprocess::new(&stream, &gpu.jit, desc.clone(), format, 64).unwrap();
+        let preprocess = GpuPreprocess::new(&stream, &gpu.jit, desc.clone(), format, BATCH).unwrap();
         Self { stream, preprocess, image_bytes: format.image_bytes(desc) }
     }
 

@@ -9,8 +9,8 @@
 //! | 4:4:0, along columns | `(sum + 1) >> 2` | `(sum + 2) >> 2` |
 //! | 4:2:0 | `(sum + 8) >> 4` | `(sum + 7) >> 4`, by columns |
 //!
-//! 4:1:1, and 4:2:2 and 4:2:0 of two chroma columns or fewer, repeat each sample. Colours are BT.601, full range, in fixed
-//! point with 16 fractional bits.
+//! 4:1:1, 4:1:0, and 4:2:2 and 4:2:0 of two chroma columns or fewer, repeat each sample. Colours are BT.601, full range, in
+//! fixed point with 16 fractional bits.
 
 use crate::error::KernelError;
 use crate::picture::{PictureDesc, PixelFormat};
@@ -117,8 +117,8 @@ impl<'a> Chroma<'a> {
     fn new(desc: &PictureDesc, y: usize, row: impl Fn(usize) -> &'a [u8], step: usize) -> Self {
         let [columns, rows] = desc.chroma_size();
         let [across, down] = desc.chroma_factors().unwrap_or([1; 2]);
-        let wide = across == 1 || columns > 2;
-        let smooth = [across == 2 && wide, down == 2 && wide];
+        let interpolated = across == 1 || across == 2 && columns > 2;
+        let smooth = [across == 2, down == 2].map(|halved| halved && interpolated);
         let near = y / down;
         let odd_row = down == 2 && y % 2 == 1;
         let far = match (smooth[1], odd_row) {

@@ -20,9 +20,9 @@ const LARGEST_PX: u16 = 16_384;
 /// Whose work a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The GPU's JPEG engines: one scan of baseline or extended Huffman coding, not 4:1:1.
+    /// The GPU's JPEG engines: one scan of baseline or extended Huffman coding, not 4:1:1 or 4:1:0.
     Hardware(Planar),
-    /// CPU and GPU together: progressive, several scans, 4:1:1.
+    /// CPU and GPU together: progressive, several scans, 4:1:1, 4:1:0.
     Hybrid(Planar),
     /// The CPU.
     Cpu(CpuReason),
@@ -62,6 +62,8 @@ pub enum Sampling {
     Y440,
     /// 4:1:1, chroma of a quarter of the width.
     Y411,
+    /// 4:1:0, chroma of a quarter of the width and half the height.
+    Y410,
 }
 
 /// A picture that a GPU decodes into planes.
@@ -89,6 +91,7 @@ impl Sampling {
             Self::Y420 => Some((2, 2)),
             Self::Y440 => Some((1, 2)),
             Self::Y411 => Some((4, 1)),
+            Self::Y410 => Some((4, 2)),
         }
     }
 
@@ -104,6 +107,7 @@ impl Sampling {
                 (2, 2) => Some(Self::Y420),
                 (1, 2) => Some(Self::Y440),
                 (4, 1) => Some(Self::Y411),
+                (4, 2) => Some(Self::Y410),
                 _ => None,
             },
             _ => None,
@@ -162,7 +166,8 @@ fn judge(bytes: &[u8], header: &JpegHeader, options: &DecodeOptions) -> Result<R
         orientation: orientation.unwrap_or(Orientation::Upright),
         length_bytes: header.length_bytes,
     };
-    let engines = frame.process != Process::Progressive && one_scan(header, frame) && sampling != Sampling::Y411;
+    let quartered = matches!(sampling, Sampling::Y411 | Sampling::Y410);
+    let engines = frame.process != Process::Progressive && one_scan(header, frame) && !quartered;
     Ok(if engines { Route::Hardware(planar) } else { Route::Hybrid(planar) })
 }
 
@@ -239,13 +244,14 @@ mod tests {
 
     #[test]
     fn ordinary_files_go_to_the_engines() {
-        let kinds: [(&[u8], Sampling); 6] = [
+        let kinds: [(&[u8], Sampling); 7] = [
             (&[0x11], Sampling::Gray),
             (&[0x11, 0x11, 0x11], Sampling::Y444),
             (&[0x21, 0x11, 0x11], Sampling::Y422),
             (&[0x22, 0x11, 0x11], Sampling::Y420),
             (&[0x12, 0x11, 0x11], Sampling::Y440),
             (&[0x41, 0x11, 0x11], Sampling::Y411),
+            (&[0x42, 0x11, 0x11], Sampling::Y410),
         ];
         for (factors, sampling) in kinds {
             let scans: &[&[u8]] = if factors.len() == 1 { &[&[1]] } else { &[&[1, 2, 3]] };
@@ -257,7 +263,8 @@ mod tests {
                 orientation: Orientation::Upright,
                 length_bytes: parts.file().len(),
             };
-            let engines = if sampling == Sampling::Y411 { Route::Hybrid(planar) } else { Route::Hardware(planar) };
+            let refused = [Sampling::Y411, Sampling::Y410].contains(&sampling);
+            let engines = if refused { Route::Hybrid(planar) } else { Route::Hardware(planar) };
             assert_eq!(parts.route(), engines);
             assert_eq!(Parts { sof: 0xC1, ..parts.clone() }.route(), engines);
             assert_eq!(Parts { sof: 0xC2, ..parts.clone() }.route(), Route::Hybrid(planar));
@@ -302,7 +309,8 @@ mod tests {
             (Parts { size_px: (16_385, 16), ..ORDINARY }, CpuReason::Size),
             (Parts { size_px: (16, 16_385), ..ORDINARY }, CpuReason::Size),
             (gray, CpuReason::Sampling),
-            (Parts { factors: &[0x42, 0x11, 0x11], ..ORDINARY }, CpuReason::Sampling),
+            (Parts { factors: &[0x24, 0x11, 0x11], ..ORDINARY }, CpuReason::Sampling),
+            (Parts { factors: &[0x44, 0x11, 0x11], ..ORDINARY }, CpuReason::Sampling),
             (Parts { factors: &[0x22, 0x22, 0x22], ..ORDINARY }, CpuReason::Sampling),
             (Parts { factors: &[0x22, 0x21, 0x11], ..ORDINARY }, CpuReason::Sampling),
             (Parts { factors: &[0x11, 0x22, 0x22], ..ORDINARY }, CpuReason::Sampling),
@@ -352,5 +360,6 @@ mod tests {
         assert_eq!(sizes(Sampling::Y420, 33, 31), [(33, 31), (17, 16), (17, 16)]);
         assert_eq!(sizes(Sampling::Y440, 33, 31), [(33, 31), (33, 16), (33, 16)]);
         assert_eq!(sizes(Sampling::Y411, 33, 31), [(33, 31), (9, 31), (9, 31)]);
+        assert_eq!(sizes(Sampling::Y410, 33, 31), [(33, 31), (9, 16), (9, 16)]);
     }
 }

@@ -74,6 +74,7 @@ fn desc_of(planar: &Planar) -> PictureDesc {
         Sampling::Y420 => PixelFormat::Ycc(ChromaSampling::Y420),
         Sampling::Y440 => PixelFormat::Ycc(ChromaSampling::Y440),
         Sampling::Y411 => PixelFormat::Ycc(ChromaSampling::Y411),
+        Sampling::Y410 => PixelFormat::Ycc(ChromaSampling::Y410),
     };
     PictureDesc {
         width_px: planar.width_px as usize,
