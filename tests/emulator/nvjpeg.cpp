@@ -6,7 +6,8 @@
 // failure without being set up again, fails.
 //
 // The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
-// picture of an engines' batch is reported as decoded and is not), `fail-batches`.
+// picture of an engines' batch is reported as decoded and is not), `fail-batches`, `little-memory` (for two pictures at
+// once).
 
 #include "nvjpeg/decode.hpp"
 
@@ -98,6 +99,7 @@ bool by_kernels(const Header& header) { return header.subsampling != CSS_UNKNOWN
 Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, const size_t* lengths, Image* images,
                     Stream stream) {
   const bool engines = handle->backend == HARDWARE;
+  if (told("little-memory") && state->batch > 2) return ALLOCATOR_FAILURE;
   auto pictures = std::make_shared<std::vector<Picture>>(state->batch);
   for (int i = 0; i < state->batch; ++i) {
     Picture& picture = (*pictures)[i];

@@ -81,7 +81,7 @@ pub struct JpegDecoder {
     done: Event,
     stream: Stream,
     // Last: its context is that of all the others.
-    _jpeg: Jpeg,
+    jpeg: Jpeg,
 }
 
 /// Decodes many files in one call.
@@ -113,7 +113,7 @@ impl JpegDecoder {
             hybrid_done: Event::new(&jpeg.device)?,
             done: Event::new(&jpeg.device)?,
             stream: stream.clone(),
-            _jpeg: jpeg.clone(),
+            jpeg: jpeg.clone(),
         })
     }
 
@@ -122,7 +122,8 @@ impl JpegDecoder {
     /// the others nothing. Files may be damaged in any way.
     ///
     /// # Errors
-    /// Where planes are not the arena's or the driver fails.
+    /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files: it has given back what it held, and
+    /// fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
     pub fn decode(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<Vec<Option<JpegPath>>, KernelError> {
         if !files.iter().flat_map(|file| file.planes).all(|plane| arena.holds(plane)) {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
@@ -135,13 +136,18 @@ impl JpegDecoder {
         let enqueued = self.enqueue(files, &mut served);
         // Waited for in any case: the work reads the files, and writes to the planes.
         let waited = self.done.record(&self.stream).and_then(|()| self.done.synchronize());
-        enqueued.and(waited).map(|()| served)
+        waited?;
+        if let Err(KernelError::OutOfMemory { .. }) = enqueued {
+            // Buffers grow to the largest picture and never shrink.
+            *self = Self::new(&self.jpeg.clone(), &self.stream.clone())?;
+        }
+        enqueued.map(|()| served)
     }
 
     fn enqueue(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
         self.in_batch(files, served)?;
         for (file, served) in files.iter().zip(served) {
-            if served.is_none() && self.by_both(file)? {
+            if served.is_none() && self.by_both(file, files)? {
                 *served = Some(JpegPath::Hybrid);
             }
         }
@@ -174,7 +180,8 @@ impl JpegDecoder {
             // SAFETY: the stream and the handle belong to the context that is current; the planes are memory of the
             // arena, which this call's caller borrows and whose readers it has waited for; the files are borrowed until
             // the end of `decode`, which waits for the work; the decoder is only used again behind the wait below.
-            let decoded = unsafe { decoder.decode(&batch, &outputs, self.stream.raw()) }.is_ok();
+            let decoded = unsafe { decoder.decode(&batch, &outputs, self.stream.raw()) };
+            let decoded = taken(decoded, files)?.is_some();
             if decoded {
                 for &(.., index) in part {
                     served[index] = Some(*path);
@@ -197,9 +204,9 @@ impl JpegDecoder {
         Ok(())
     }
 
-    /// Enqueues a file for the hybrid decoder; false where that does not take it.
-    fn by_both(&mut self, file: &JpegFile<'_>) -> Result<bool, KernelError> {
-        let Ok(read) = self.hybrid.host(file.bytes) else { return Ok(false) };
+    /// Enqueues one of the files for the hybrid decoder; false where that does not take it.
+    fn by_both(&mut self, file: &JpegFile<'_>, files: &[JpegFile<'_>]) -> Result<bool, KernelError> {
+        let Some(read) = taken(self.hybrid.host(file.bytes), files)? else { return Ok(false) };
         if read.planes().len() != file.planes.len() {
             return Ok(false);
         }
@@ -210,7 +217,7 @@ impl JpegDecoder {
         if enqueued.is_err() {
             self.hybrid_done.synchronize()?;
         }
-        Ok(enqueued.is_ok())
+        taken(enqueued, files).map(|enqueued| enqueued.is_some())
     }
 }
 
@@ -235,6 +242,16 @@ fn planes(file: &JpegFile<'_>) -> Planes {
         planes.rows[n] = plane.rows;
     }
     planes
+}
+
+/// What a decoder gave, `None` where the next one is to try. For want of memory the whole call ends, unless there is only
+/// one file: then the next decoder is tried as after any other failure.
+fn taken<T>(result: Result<T, NvjpegError>, files: &[JpegFile<'_>]) -> Result<Option<T>, KernelError> {
+    match result.map_err(failed) {
+        Ok(given) => Ok(Some(given)),
+        Err(short @ KernelError::OutOfMemory { .. }) if files.len() > 1 => Err(short),
+        Err(_) => Ok(None),
+    }
 }
 
 fn failed(error: NvjpegError) -> KernelError {

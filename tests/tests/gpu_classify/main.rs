@@ -257,6 +257,24 @@ fn a_picture_that_was_skipped_is_decoded_by_another() {
     }
 }
 
+/// nvJPEG's buffers, of which nobody knows how large they will be, find no room.
+#[test]
+fn a_batch_that_nvjpeg_has_no_memory_for_is_split_between_the_same_decoders() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let names = ["flower.jpg", "rocket.jpg", "panda.jpg", "coffee.jpg", "astronaut.jpg"];
+    let files: Vec<_> = names.map(photo).into_iter().chain([golden("jpeg-420-progressive.jpg")]).collect();
+    let options = ["--precision", "fp32", "--batch", "64"];
+    let plenty = fixture.rows("cuda", &files, &options);
+    let output = fixture.command("cuda", &files, &options).env("EMULATED_NVJPEG", "little-memory").output().unwrap();
+    assert_eq!(rows(&output), plenty);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("no memory for"), "{message}");
+    assert!(decoders(&plenty).contains("nvjpeg-hw"));
+}
+
 #[test]
 fn large_pictures_and_files_wait_for_nobody() {
     let Some(fixture) = Fixture::new() else { return };
