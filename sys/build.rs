@@ -39,6 +39,7 @@ mod declarations {
         "nvjpegJpegStreamCreate",
         "nvjpegJpegStreamDestroy",
         "nvjpegJpegStreamParse",
+        "nvjpegJpegStreamParseHeader",
         "nvjpegJpegStreamGetComponentsNum",
         "nvjpegJpegStreamGetComponentDimensions",
         // Decode parameters

@@ -175,6 +175,12 @@ Status nvjpegJpegStreamParse(Handle*, const uint8_t* data, size_t length, int, i
   stream->length = length;
   return read_header(data, length, stream->header);
 }
+// Nothing can be decoded from it.
+Status nvjpegJpegStreamParseHeader(Handle*, const uint8_t* data, size_t length, Parsed* stream) {
+  stream->data = nullptr;
+  stream->length = 0;
+  return read_header(data, length, stream->header);
+}
 Status nvjpegJpegStreamGetComponentsNum(Parsed* stream, unsigned* count) {
   *count = stream->header.components;
   return SUCCESS;

@@ -292,6 +292,12 @@ pub struct Functions {
         save_stream: ::std::os::raw::c_int,
         jpeg_stream: nvjpegJpegStream_t,
     ) -> nvjpegStatus_t,
+    pub nvjpegJpegStreamParseHeader: unsafe extern "C" fn(
+        handle: nvjpegHandle_t,
+        data: *const ::std::os::raw::c_uchar,
+        length: usize,
+        jpeg_stream: nvjpegJpegStream_t,
+    ) -> nvjpegStatus_t,
     pub nvjpegJpegStreamGetComponentsNum: unsafe extern "C" fn(
         jpeg_stream: nvjpegJpegStream_t,
         components_num: *mut ::std::os::raw::c_uint,
@@ -442,6 +448,10 @@ impl Functions {
             .map(|sym| *sym)?;
         let nvjpegJpegStreamParse = unsafe { __library.get(b"nvjpegJpegStreamParse\0") }
             .map(|sym| *sym)?;
+        let nvjpegJpegStreamParseHeader = unsafe {
+            __library.get(b"nvjpegJpegStreamParseHeader\0")
+        }
+            .map(|sym| *sym)?;
         let nvjpegJpegStreamGetComponentsNum = unsafe {
             __library.get(b"nvjpegJpegStreamGetComponentsNum\0")
         }
@@ -510,6 +520,7 @@ impl Functions {
             nvjpegJpegStreamCreate,
             nvjpegJpegStreamDestroy,
             nvjpegJpegStreamParse,
+            nvjpegJpegStreamParseHeader,
             nvjpegJpegStreamGetComponentsNum,
             nvjpegJpegStreamGetComponentDimensions,
             nvjpegDecodeParamsCreate,
@@ -724,6 +735,15 @@ impl Functions {
                 jpeg_stream,
             )
         }
+    }
+    pub unsafe fn nvjpegJpegStreamParseHeader(
+        &self,
+        handle: nvjpegHandle_t,
+        data: *const ::std::os::raw::c_uchar,
+        length: usize,
+        jpeg_stream: nvjpegJpegStream_t,
+    ) -> nvjpegStatus_t {
+        unsafe { (self.nvjpegJpegStreamParseHeader)(handle, data, length, jpeg_stream) }
     }
     pub unsafe fn nvjpegJpegStreamGetComponentsNum(
         &self,

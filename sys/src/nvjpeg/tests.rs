@@ -234,6 +234,30 @@ fn a_damaged_file_fails_its_batch_and_nothing_after_it() {
     }
 }
 
+/// Which of two sizes the engines would write is not known, so none is.
+#[test]
+fn a_second_frame_header_is_refused_wherever_it_is() {
+    let Some(nvjpeg) = emulated() else { return };
+    let mut inspector = Inspector::new(&handle(nvjpeg, Backend::Hardware)).unwrap();
+    let bytes = golden("jpeg-420-baseline.jpg");
+    let scan = (0..bytes.len()).find(|&at| bytes[at..].starts_with(&[0xFF, 0xDA])).unwrap();
+    for at in scan + 14..=bytes.len() {
+        for marker in 0xC0..=0xCF {
+            let changed = [&bytes[..at], &[0xFF, marker], &bytes[at..]].concat();
+            let taken = inspector.inspect(&changed).is_ok();
+            assert_eq!(taken, [0xC4, 0xC8, 0xCC].contains(&marker), "{marker:02X} at {at}");
+        }
+    }
+    // One in a thumbnail is not the picture's.
+    let thumbnail = [&bytes[..2], &[0xFF, 0xE1, 0, 6, 0xFF, 0xC0, 0xFF, 0xC2], &bytes[2..]].concat();
+    assert!(inspector.inspect(&thumbnail).is_ok());
+    let filled = [&bytes[..2], &[0xFF; 3], &bytes[2..]].concat();
+    assert!(inspector.inspect(&filled).is_ok());
+    // Where segments do not follow one another nobody knows what else there is.
+    let junk = [&bytes[..2], &[0xFF, 0xFE, 0, 2, 7], &bytes[2..]].concat();
+    assert!(inspector.inspect(&junk).is_err());
+}
+
 #[test]
 fn wrong_calls_are_refused_before_anything_is_written() {
     let Some(nvjpeg) = emulated() else { return };
