@@ -23,4 +23,5 @@ pub mod self_test;
 pub mod stream;
 mod tensor_map;
 pub mod top_k;
+mod turns;
 pub mod upload;
