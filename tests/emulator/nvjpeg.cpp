@@ -6,8 +6,8 @@
 // failure without being set up again, fails.
 //
 // The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
-// picture of an engines' batch is reported as decoded and is not), `fail-batches`, `little-memory` (for two pictures at
-// once).
+// picture of an engines' batch is reported as decoded and is not), `skip-chroma` (of that one only luma is written),
+// `fail-batches`, `little-memory` (for two pictures at once).
 
 #include "nvjpeg/decode.hpp"
 
@@ -115,8 +115,11 @@ Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, co
     for (size_t i = 0; i < copy.size(); ++i) clobber((*pictures)[i], state->output, copy[i]);
   }
   ++state->running;
-  enqueue(stream, [state, pictures, copy, output = state->output] {
-    for (size_t i = 0; i < copy.size(); ++i) write((*pictures)[i], output, copy[i]);
+  const bool skip_chroma = engines && told("skip-chroma");
+  enqueue(stream, [state, pictures, copy, output = state->output, skip_chroma] {
+    for (size_t i = 0; i < copy.size(); ++i) {
+      write((*pictures)[i], skip_chroma && i + 1 == copy.size() ? Y : output, copy[i]);
+    }
     --state->running;
   });
   return SUCCESS;

@@ -8,8 +8,8 @@ use crate::error::KernelError;
 
 /// Samples that are looked at.
 const SAMPLES: usize = 16;
-/// What they are before. A picture whose last samples all have this value is taken for skipped, and decoded once more by
-/// another decoder.
+/// What they are before. A picture one of whose planes ends with samples that all have this value is taken for skipped, and
+/// decoded once more by another decoder.
 const POISON: u8 = 0xa5;
 
 /// The last samples of the last row of a plane, which whoever writes the plane writes as well.
@@ -32,7 +32,7 @@ impl Tail {
 #[derive(Debug)]
 pub(super) struct Proof {
     device: Device,
-    /// Samples as they are afterwards, [`SAMPLES`] a picture.
+    /// Samples as they are afterwards, [`SAMPLES`] a plane.
     host: PinnedMemory,
 }
 

@@ -35,7 +35,7 @@ pub struct DecodeDesc {
     pub height_px: u16,
     /// Different files.
     pub pictures: NonZeroUsize,
-    /// Files in a batch.
+    /// Most files in a batch; the engines get the largest one that is even for them.
     pub batch: NonZeroUsize,
     /// Threads, each with decoders of its own.
     pub workers: NonZeroUsize,
@@ -53,7 +53,11 @@ pub fn measure(device: &Device, desc: &DecodeDesc) -> Result<Measurement, JobErr
         return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
     }
     let files = corpus::make(&CorpusDesc::photos(desc.width_px, desc.height_px, desc.pictures.get()))?;
-    let workers = (0..desc.workers.get()).map(|_| Worker::new(device, &jpeg, desc));
+    let batch = match desc.path {
+        JpegPath::Hardware => jpeg.even_batch(desc.batch.get()),
+        JpegPath::Hybrid => desc.batch.get(),
+    };
+    let workers = (0..desc.workers.get()).map(|_| Worker::new(device, &jpeg, desc, batch));
     let mut workers = workers.collect::<Result<Vec<_>, KernelError>>()?;
     let rates = repeat(WARM_UP, PASSES, || rate(&mut workers, &files))?;
     let path = match desc.path {
@@ -105,14 +109,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(device: &Device, jpeg: &Jpeg, desc: &DecodeDesc) -> Result<Self, KernelError> {
+    fn new(device: &Device, jpeg: &Jpeg, desc: &DecodeDesc, batch: usize) -> Result<Self, KernelError> {
         let stream = Stream::new(device, Priority::High)?;
         Ok(Self {
             decoder: JpegDecoder::new(jpeg, &stream)?,
             arena: PlaneArena::new(&stream)?,
             picture: photo(desc.width_px.into(), desc.height_px.into()),
             path: desc.path,
-            batch: desc.batch.get(),
+            batch,
         })
     }
 

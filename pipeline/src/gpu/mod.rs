@@ -40,7 +40,7 @@ use crate::model::load::Model;
 use crate::model::{ModelError, card};
 use crate::stage::Stage;
 
-/// Workers that decode: the JPEG engines rest between two batches of one of them.
+/// Workers that decode: one or two of them are served by the JPEG engines while the others prepare batches or wait.
 pub const LOADERS: usize = 6;
 
 /// How a classifier runs on a GPU.
@@ -144,12 +144,8 @@ impl Lane {
         // What is left, for all the batches that may be in memory; half of it stays for nvJPEG and others.
         let (free_bytes, _) = self.gpu.device.memory_bytes()?;
         let arenas = load::ARENAS * (LOADERS + 1);
-        Ok(LaneStages {
-            batcher: WorkBatcher::new(self.batch, free_bytes / 2 / arenas),
-            loaders,
-            parts,
-            infer: self.infer,
-        })
+        let images = self.jpeg.as_ref().map_or(self.batch, |jpeg| jpeg.even_batch(self.batch));
+        Ok(LaneStages { batcher: WorkBatcher::new(images, free_bytes / 2 / arenas), loaders, parts, infer: self.infer })
     }
 }
 

@@ -183,6 +183,13 @@ pub struct HardwareInfo {
     pub cores_per_engine: u32,
 }
 
+impl HardwareInfo {
+    /// All decoders.
+    pub fn decoders(&self) -> u32 {
+        (self.engines * self.cores_per_engine).max(1)
+    }
+}
+
 /// A decoding instance. Clones are the same instance, which lives as long as anything made of it.
 #[derive(Clone)]
 pub struct Handle(Arc<Instance>);

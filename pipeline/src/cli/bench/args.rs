@@ -120,7 +120,7 @@ pub(super) struct DecodeArgs {
     #[arg(long, value_name = "N", default_value_t = count(1024), value_parser = up_to::<PICTURES>)]
     pub(super) pictures: NonZeroUsize,
 
-    /// Pictures in a batch
+    /// Most pictures in a batch; the JPEG engines get a multiple of their number
     #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
     pub(super) batch: NonZeroUsize,
 
