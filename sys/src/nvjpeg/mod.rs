@@ -188,6 +188,13 @@ impl HardwareInfo {
     pub fn decoders(&self) -> u32 {
         (self.engines * self.cores_per_engine).max(1)
     }
+
+    /// The largest batch of at most so many pictures that gives each decoder as many: one more picture would keep a single
+    /// decoder at work while the others wait.
+    pub fn even_batch(&self, most: usize) -> usize {
+        let decoders = self.decoders() as usize;
+        if most < decoders { most } else { most - most % decoders }
+    }
 }
 
 /// A decoding instance. Clones are the same instance, which lives as long as anything made of it.

@@ -140,6 +140,19 @@ fn engines_are_counted() {
 }
 
 #[test]
+fn even_batches_are_multiples_of_the_decoders() {
+    for (engines, cores_per_engine) in [(1, 1), (7, 1), (1, 5), (4, 2)] {
+        let info = HardwareInfo { engines, cores_per_engine };
+        let decoders = (engines * cores_per_engine) as usize;
+        for most in 1..200 {
+            let batch = info.even_batch(most);
+            assert!(batch <= most && most - batch < decoders, "{batch} of {most}");
+            assert!(batch % decoders == 0 || batch == most && most < decoders, "{batch} of {most}");
+        }
+    }
+}
+
+#[test]
 fn planes_are_those_of_the_picture() {
     let Some(nvjpeg) = emulated() else { return };
     let handle = handle(nvjpeg, Backend::Hardware);
