@@ -147,7 +147,7 @@ fn even_batches_are_multiples_of_the_decoders() {
         for most in 1..200 {
             let batch = info.even_batch(most);
             assert!(batch <= most && most - batch < decoders, "{batch} of {most}");
-            assert!(batch % decoders == 0 || batch == most && most < decoders, "{batch} of {most}");
+            assert!(batch.is_multiple_of(decoders) || batch == most && most < decoders, "{batch} of {most}");
         }
     }
 }
