@@ -82,6 +82,8 @@ __device__ __forceinline__ void start(Sums& sums, const Weights& weights, const 
 #pragma unroll
   for (int c = 0; c < 3; ++c) mma_s8_u8(sums.v[c], weights.digit[0], samples[c]);
 }
+
+// The same, added to the sums.
 __device__ __forceinline__ void multiply(Sums& sums, const Weights& weights, const u32 (&samples)[3][2]) {
   const Sums before = sums;
   start(sums, weights, samples, [&](int c, int i) { return before.v[c][i]; });
