@@ -227,10 +227,12 @@ __device__ __forceinline__ void pass_across(const Picture& p, const Item& item, 
   const int g = (threadIdx.x & 31) / 4, t = threadIdx.x & 3, line = p.line, plane = memory.plane;
   const Table table = table_at(p.across, p.size[0]);
   const Block block = block_at(table, item.u + task.group);
-  const int chunk = item.chunk, first = chunk / 32, rest = block.steps - first, whole = p.chunk / 32, steps = last || rest < whole ? rest : whole;
+  const int chunk = item.chunk, first = chunk / 32, rest = block.steps - first, whole = p.chunk / 32;
+  const int steps = last || rest < whole ? rest : whole;
   const uint4* const weights = table.weights + (block.first + first) * 96;
   const u8* const samples = memory.samples + g * line + block.start - item.left - chunk + 32 * first + 4 * t;
-  // Only where warps share the rows there is more than one chunk: these sums are then of one unit.
+  // Only where warps share the rows there is more than one chunk: these sums are then of one unit. The last chunk may have
+  // nothing more for it.
   int* const kept = memory.sums(2 * item.count * p.parts + task.part);
   const int before = half_of_one(chunk == 0);
 #pragma unroll
@@ -248,8 +250,10 @@ __device__ __forceinline__ void pass_across(const Picture& p, const Item& item, 
           for (int i = 0; i < 6; ++i) to[i / 2][i % 2] = *(const u32*)(from + i / 2 * plane + i % 2 * 16);
         };
         u32 at[3][2];
-        read(at);
-        start(sums, Weights(w), at, [&](int, int) { return before; });
+        if (steps > 0) {
+          read(at);
+          start(sums, Weights(w), at, [&](int, int) { return before; });
+        }
 #pragma unroll 1
         for (int step = 1; step < steps; ++step) {
           w += 96, from += 32;

@@ -322,6 +322,18 @@ fn large_scales() {
     }
 }
 
+/// Rows that are read in chunks, of which the last may hold no more than what lies before the first source.
+#[test]
+fn chunks_end_anywhere() {
+    let Some(gpu) = gpu() else { return };
+    let mut random = Random::new(6);
+    // The second sixteen of 32 outputs have 16.5 / 32 of the columns as sources, 941 to 964, from any column on. Three chunks
+    // are 960.
+    let widths = 1825..1870;
+    let samples: Vec<_> = widths.map(|w| Sample::new(picture(w, 9, PixelFormat::Gray), 0, &mut random)).collect();
+    check(gpu, &desc(32, 9, ResizeRule::Stretch, Filter::Bilinear), PLAIN, &samples);
+}
+
 /// Every triple of Y, Cb, Cr that a GPU does in a moment; on the CPU a part of them.
 #[test]
 fn every_colour() {
