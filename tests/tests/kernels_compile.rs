@@ -8,9 +8,11 @@ use ocellus::model::spec::ModelSpec;
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cu::FILES;
 use ocellus_kernels::cuda::lower::{Precision, Target};
+use ocellus_kernels::cuda::preprocess::OutputFormat;
 use ocellus_kernels::cuda::schedule::schedule;
 use ocellus_kernels::jit::{Arch, CacheDir, Jit, KernelSpec};
 use ocellus_kernels::plan::Plan;
+use ocellus_kernels::tensor::{DType, Layout};
 use tests::cases::{self, Case, Input};
 use tests::gpu::compiler;
 
@@ -50,10 +52,15 @@ fn fault(jit: &Jit, spec: &KernelSpec) -> Option<String> {
     }
 }
 
-/// The kernels of the sample networks and of cases of every operator in half precision, and of one network in the other
+/// The kernels of preprocessing into every type, of the sample networks and of cases of every operator in half precision, and of one network in the other
 /// precisions on the architectures that have kernels of their own.
 fn specs(arch: Arch) -> Vec<KernelSpec> {
     let mut specs: BTreeSet<KernelSpec> = KernelSpec::samples().into_iter().collect();
+    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::I8] {
+        for (layout, pitch) in [(Layout::Nchw, 3), (Layout::Nhwc, 4), (Layout::Nhwc, 8)] {
+            specs.insert(OutputFormat { dtype, layout, pitch, step: 1.0 }.kernel());
+        }
+    }
     let mut add = |plan: &Plan, precision, portable| {
         let target = Target { portable, ..Target::typical(arch, precision) };
         match schedule(plan, &target) {
