@@ -64,7 +64,8 @@ impl fmt::Display for LoadError {
         }
         let product = match library {
             Library::Cuda => "the NVIDIA driver",
-            Library::Nvrtc | Library::Nvjpeg => "the CUDA toolkit",
+            Library::Nvrtc => "the CUDA toolkit (or pip install nvidia-cuda-nvrtc in an active venv)",
+            Library::Nvjpeg => "the CUDA toolkit (or pip install nvidia-nvjpeg in an active venv)",
         };
         write!(f, "; install {product}, or set {} to the folder of {}", search::OVERRIDE, library.sonames()[0])
     }

@@ -14,9 +14,16 @@ use super::device::Device;
 use crate::decode::DecodeOptions;
 use crate::sink::{Existing, Format};
 
+// Lines of help are at most 80 characters long, or paragraphs that clap breaks where the terminal ends.
+const FIRST_STEPS: &str = "\
+First steps:
+  ocellus classify photos   a folder of photos to labels
+  ocellus doctor            whether there is a GPU to use, and what is missing
+  ocellus help classify     all options, with examples";
+
 /// Photos in, labels out.
 #[derive(Debug, Parser)]
-#[command(name = "ocellus", version, about, arg_required_else_help = true)]
+#[command(name = "ocellus", version, about, arg_required_else_help = true, after_help = FIRST_STEPS)]
 pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -45,10 +52,10 @@ Examples:
   ocellus classify 'photos/**/*.jpg' --top 1      a pattern
   find . -name '*.png' | ocellus classify -       a list of paths, one a line
   ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
-  ocellus classify photos -o labels.csv --resume  continue after an interruption, or add new photos
+  ocellus classify photos -o labels.csv --resume  go on, or add new photos
 
-Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage; 3 done, but some items failed (their rows say
-why); 130 interrupted.";
+Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage; 3 done, but some items failed (their rows \
+say why); 130 interrupted.";
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
@@ -180,8 +187,13 @@ fn parse_precision_or_auto(name: &str) -> Result<AutoPrecision, String> {
     Ok(AutoPrecision(Some(precision)))
 }
 
+const INSPECT_HELP: &str = "\
+Examples:
+  ocellus inspect efficientnet-lite0              a model by the name of its card
+  ocellus inspect net.onnx --json | jq .layers    your own network, as JSON";
+
 const DOCTOR_HELP: &str = "\
-Prints the libraries that were found and where, the GPUs, and what came of trying them: compiling and running a kernel,
+Prints the libraries that were found and where, the GPUs, and what came of trying them: compiling and running a kernel, \
 decoding on the JPEG engines and by CPU and GPU together.
 
 Examples:
@@ -199,6 +211,7 @@ pub(super) struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = INSPECT_HELP)]
 pub(super) struct InspectArgs {
     /// Model: a card (.toml), a network (.onnx), or the name of a card
     #[arg(value_name = "MODEL")]
@@ -214,14 +227,15 @@ pub(super) struct InspectArgs {
 }
 
 const CACHE_HELP: &str = "\
-GPU kernels are compiled when they are first needed and kept in $OCELLUS_CACHE_DIR, else in $XDG_CACHE_HOME/ocellus, else in
-~/.cache/ocellus. They depend on the GPU's architecture, not on the GPU, so that an image for many machines can carry them.
+GPU kernels are compiled when they are first needed and kept in $OCELLUS_CACHE_DIR, else in \
+$XDG_CACHE_HOME/ocellus, else in ~/.cache/ocellus. They depend on the GPU's architecture, not on the GPU, so that an image for many machines \
+can carry them.
 
 Examples:
-  ocellus cache list                                        what is there
-  ocellus cache warm --arch sm_90a                          for the default model on an H100 or H200
-  ocellus cache warm --model net.onnx --arch sm_80,sm_89    for a network of your own on A100 and L4
-  ocellus cache clear                                       everything goes";
+  ocellus cache list                                  what is there
+  ocellus cache warm --arch 9.0                       for H100 and H200
+  ocellus cache warm --model net.onnx --arch 8.0,8.9  for A100 and L4
+  ocellus cache clear                                 everything goes";
 
 #[derive(Debug, Args)]
 #[command(after_help = CACHE_HELP)]
@@ -246,7 +260,8 @@ pub(super) struct WarmArgs {
     #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
     pub(super) model: String,
 
-    /// Architectures by compute capability, as in 9.0, or by name
+    /// Architectures by compute capability: 8.0 (A100), 8.6 (A10, RTX 30), 8.9 (L4, RTX 40), 9.0 (H100, H200); or by
+    /// NVIDIA's names. `ocellus doctor` shows that of this machine's GPU
     #[arg(long, value_name = "ARCH", required = true, value_delimiter = ',')]
     pub(super) arch: Vec<Arch>,
 }

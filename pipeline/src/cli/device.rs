@@ -118,9 +118,9 @@ pub(super) fn choose(
         Device::Cuda(ordinal) => gpu(ordinal),
         Device::Auto => match gpu(0) {
             Err(JobError::Interrupted) => Err(JobError::Interrupted),
-            Err(error) if only_gpu => {
-                Err(JobError::Usage(format!("--precision: the CPU computes in fp32 only, and on the GPU: {error}")))
-            }
+            Err(error) if only_gpu => Err(JobError::Usage(format!(
+                "--precision: the CPU computes in fp32 only, and no GPU can be used. {error}"
+            ))),
             // That there is a GPU and it is not used is worth a word.
             Err(error) if device::Device::count().is_ok_and(|count| count > 0) => {
                 cpu(vec![format!("on the CPU: {error}")], None)

@@ -56,7 +56,9 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
     match works {
         Works::Fully => print("The GPU path works: ocellus classify --device cuda"),
         Works::WithoutJpeg => {
-            print("The GPU runs networks, but the CPU decodes: install nvJPEG, which comes with the CUDA toolkit");
+            print(
+                "The GPU runs networks, but the CPU decodes: install nvJPEG (CUDA toolkit, or the wheel nvidia-nvjpeg)",
+            );
         }
         Works::Badly => {
             print("A self-test failed: update the driver and the CUDA toolkit, or use --device cpu");

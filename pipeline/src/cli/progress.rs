@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
 
-const COUNTED: &str = "{bar:30} {human_pos} of {human_len}  {rate}  {eta} left{msg}";
+const COUNTED: &str = "{bar:30} {human_pos} of {human_len}  {rate}{left}{msg}";
 const UNCOUNTED: &str = "{spinner} {human_pos} images  {rate}  {elapsed}{msg}";
 
 /// A bar with rate and remaining time; a counter as long as the number of images is not known.
@@ -61,8 +61,14 @@ impl Progress {
 
 fn style(template: &str) -> ProgressStyle {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    style.with_key("rate", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+    let style = style.with_key("rate", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
         let _ = write!(text, "{:.1}/s", state.per_sec());
+    });
+    style.with_key("left", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        // Nothing is known before the first row.
+        if state.pos() > 0 {
+            let _ = write!(text, "  {:#} left", HumanDuration(state.eta()));
+        }
     })
 }
 

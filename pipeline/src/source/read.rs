@@ -150,7 +150,7 @@ fn read_stable(
         return Err(error(ErrorKind::Changed, "the file changed while it was read; run again when it is complete"));
     }
     if bytes.is_empty() {
-        return Err(error(ErrorKind::Empty, "0 bytes"));
+        return Err(error(ErrorKind::Empty, "the file has 0 bytes"));
     }
     Ok(bytes)
 }

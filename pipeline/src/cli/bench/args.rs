@@ -22,14 +22,15 @@ const SECONDS: usize = 3600;
 
 const BENCH_HELP: &str = "\
 Examples:
-  ocellus bench infer --model resnet50.onnx --batch 1,32,256   the network alone
-  ocellus bench startup --json startup.json                    from nothing to ready, with and without compiled kernels
-  ocellus bench decode --size 1920x1080                        JPEG files to planes, on the JPEG engines
-  ocellus bench preprocess --size 500x375 --batch 256          planes to the network's input
-  ocellus bench e2e --size 500x375                             JPEG files to labels
-  ocellus bench corpus --size 500x375 photos                   the files themselves, to measure other programs with
+  ocellus bench infer --model net.onnx --batch 1,256  the network alone
+  ocellus bench startup --json startup.json           from nothing to ready
+  ocellus bench decode --size 1920x1080               JPEG files to planes
+  ocellus bench preprocess --batch 256                planes to network input
+  ocellus bench e2e --size 1280x720                   JPEG files to labels
+  ocellus bench corpus pictures                       the files, for others
 
-Pictures are made up, the same ones on every machine, and about as hard to decode as photos (quality 90, 4:2:0).";
+Pictures are made up, the same ones on every machine, and about as hard to decode as photos (quality 90, 4:2:0). All but \
+corpus need a GPU; ocellus doctor says whether it works.";
 
 /// Measures this machine's GPU.
 #[derive(Debug, Args)]
@@ -113,7 +114,7 @@ pub(super) struct DecodeArgs {
     pub(super) on: On,
 
     /// Width and height of the pictures
-    #[arg(long, value_name = "WxH")]
+    #[arg(long, value_name = "WxH", default_value = "500x375")]
     pub(super) size: Size,
 
     /// Different pictures, which are decoded again and again
@@ -139,7 +140,7 @@ pub(super) struct PreprocessArgs {
     pub(super) on: On,
 
     /// Width and height of the pictures
-    #[arg(long, value_name = "WxH")]
+    #[arg(long, value_name = "WxH", default_value = "500x375")]
     pub(super) size: Size,
 
     /// Side of the network's input: 224 (the centre, as classifiers want it) or 640 (the whole, as detectors do)
@@ -161,7 +162,7 @@ pub(super) struct E2eArgs {
     pub(super) on: On,
 
     /// Width and height of the pictures
-    #[arg(long, value_name = "WxH")]
+    #[arg(long, value_name = "WxH", default_value = "500x375")]
     pub(super) size: Size,
 
     /// Most images in one run of the network
@@ -180,7 +181,7 @@ pub(super) struct E2eArgs {
 #[derive(Debug, Args)]
 pub(super) struct CorpusArgs {
     /// Width and height of the pictures
-    #[arg(long, value_name = "WxH")]
+    #[arg(long, value_name = "WxH", default_value = "500x375")]
     pub(super) size: Size,
 
     /// Pictures
