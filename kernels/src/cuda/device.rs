@@ -11,8 +11,6 @@ use crate::jit::Arch;
 
 /// Oldest driver (CUDA version) whose functions are all there: 12.8.
 const OLDEST_DRIVER: (u32, u32) = (12, 8);
-/// Oldest architecture that the kernels are written for.
-const OLDEST_ARCH: (u32, u32) = (8, 0);
 
 /// A GPU, opened. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -74,8 +72,8 @@ impl Device {
             minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         };
         let name = check("cuDeviceGetName", context.name())?;
-        if (arch.major, arch.minor) < OLDEST_ARCH {
-            let (major, minor) = OLDEST_ARCH;
+        if arch < Arch::OLDEST {
+            let Arch { major, minor } = Arch::OLDEST;
             let message =
                 format!("{name} has compute capability {}.{}, {major}.{minor} is needed", arch.major, arch.minor);
             return Err(KernelError::gpu(message));

@@ -98,6 +98,9 @@ pub struct Arch {
 }
 
 impl Arch {
+    /// The oldest that the kernels are written for.
+    pub const OLDEST: Self = Self { major: 8, minor: 0 };
+
     /// Every architecture that the kernels are tested to compile for.
     pub const TESTED: [Self; 6] = [
         Self { major: 8, minor: 0 },
@@ -128,7 +131,7 @@ impl fmt::Display for Arch {
 impl FromStr for Arch {
     type Err = String;
 
-    /// Takes `sm_90a`, `sm_90` and `9.0`.
+    /// Takes `sm_90a`, `sm_90` and `9.0`, nothing older than [`Arch::OLDEST`].
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("sm_").map(|number| number.strip_suffix('a').unwrap_or(number));
         let parts = match digits {
@@ -136,10 +139,12 @@ impl FromStr for Arch {
             None => text.split_once('.'),
         };
         let number = |part: &str| part.bytes().all(|c| c.is_ascii_digit()).then(|| part.parse().ok()).flatten();
-        parts
+        let arch = parts
             .and_then(|(major, minor)| Some(Self { major: number(major)?, minor: number(minor)? }))
             .filter(|arch| (1..100).contains(&arch.major) && arch.minor < 10)
-            .ok_or_else(|| "give an architecture, as in sm_90a or 9.0".into())
+            .ok_or("give an architecture, as in sm_90a or 9.0")?;
+        let Self { major, minor } = Self::OLDEST;
+        if arch < Self::OLDEST { Err(format!("the kernels need {major}.{minor} or newer")) } else { Ok(arch) }
     }
 }
 
@@ -180,8 +185,23 @@ mod tests {
                 assert_eq!(text.parse(), Ok(arch), "{text}");
             }
         }
-        for bad in ["", "sm_", "sm_9", "sm_a", "90", "9.", ".0", "9.00x", "9.10", "sm_+90", "sm_90b", "compute_90", "é"]
-        {
+        for bad in [
+            "",
+            "7.5",
+            "sm_75",
+            "sm_",
+            "sm_9",
+            "sm_a",
+            "90",
+            "9.",
+            ".0",
+            "9.00x",
+            "9.10",
+            "sm_+90",
+            "sm_90b",
+            "compute_90",
+            "é",
+        ] {
             assert!(bad.parse::<Arch>().is_err(), "{bad}");
         }
     }
