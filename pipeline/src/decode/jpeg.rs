@@ -56,8 +56,9 @@ pub(super) fn damage_shows(bytes: &[u8], header: &JpegHeader, frame: &Frame) -> 
     scans_damaged(header, frame) || header.scans.iter().any(|scan| bits_missing(bytes, scan, frame))
 }
 
-/// Damage that shows in the markers: restart markers out of order; in a sequential picture a component without a scan;
-/// where its first scan has all components, restart markers missing or another scan.
+/// Damage that shows in the markers: restart markers out of order; in a sequential picture a component without a scan or
+/// with several, of which decoders make different pictures; where its first scan has all components, restart markers
+/// missing or another scan.
 fn scans_damaged(header: &JpegHeader, frame: &Frame) -> bool {
     let out_of_order = header.scans.iter().any(|scan| scan.restarts_out_of_order);
     let [first, others @ ..] = header.scans.as_slice() else { return out_of_order };
@@ -68,8 +69,8 @@ fn scans_damaged(header: &JpegHeader, frame: &Frame) -> bool {
         0 => 1,
         interval => frame.mcus().div_ceil(interval),
     };
-    let missing = sequential && in_scans < frame.components.len();
-    out_of_order || missing || (whole && (!others.is_empty() || first.restarts + 1 < intervals))
+    let miscounted = sequential && in_scans != frame.components.len();
+    out_of_order || miscounted || (whole && (!others.is_empty() || first.restarts + 1 < intervals))
 }
 
 /// Whether a scan that refines DC coefficients has fewer bits than blocks, of which each takes one. Such a scan has no

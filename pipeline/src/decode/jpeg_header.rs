@@ -119,7 +119,8 @@ pub struct JpegHeader {
     pub first_sos: Option<usize>,
     /// All scans.
     pub scans: Vec<Scan>,
-    /// Bytes or markers that have no place there lie between the segments: a decoder may take them for something else.
+    /// Bytes or markers that have no place there, or a DNL marker, lie between the segments: decoders make different things
+    /// of them.
     pub junk: bool,
     /// How the file ended.
     pub end: End,
@@ -140,6 +141,7 @@ pub(super) mod code {
     pub(super) const EOI: u8 = 0xD9;
     pub(super) const SOS: u8 = 0xDA;
     pub(in crate::decode) const DQT: u8 = 0xDB;
+    pub(super) const DNL: u8 = 0xDC;
     pub(super) const DRI: u8 = 0xDD;
     pub(super) const DHP: u8 = 0xDE;
     pub(super) const APP0: u8 = 0xE0;
@@ -208,6 +210,8 @@ pub fn parse(bytes: &[u8]) -> Option<JpegHeader> {
                 continue;
             }
             code::DHP => hierarchical = true,
+            // Some decoders take its height, others keep the frame header's or give up.
+            code::DNL => header.junk = true,
             _ => header.segment(marker, code_at - 1..end, body),
         }
         at = end;

@@ -320,8 +320,13 @@ mod tests {
             (Parts { end: &[0xFF, 0xFE, 0, 2, 7, 0xFF, 0xD9], ..ORDINARY }, CpuReason::Damaged),
             (Parts { scans: &[&[1, 2, 3], &[1]], ..ORDINARY }, CpuReason::Damaged),
             (Parts { scans: &[&[1], &[2]], ..ORDINARY }, CpuReason::Damaged),
+            (Parts { scans: &[&[1], &[1], &[2], &[3]], ..ORDINARY }, CpuReason::Damaged),
+            (Parts { scans: &[&[1, 2], &[2, 3]], ..ORDINARY }, CpuReason::Damaged),
             (Parts { end: &[0xFF, 0xD0, 7, 0xFF, 0xD9], ..ORDINARY }, CpuReason::Damaged),
             (Parts { end: &[0xFF, 0xD1, 7, 0xFF, 0xD9], ..ORDINARY }, CpuReason::Damaged),
+            // Another height behind the scan, or the same one.
+            (Parts { end: &[0xFF, 0xDC, 0, 4, 0, 9, 0xFF, 0xD9], ..ORDINARY }, CpuReason::Damaged),
+            (Parts { sof: 0xC2, end: &[0xFF, 0xDC, 0, 4, 1, 119, 0xFF, 0xD9], ..ORDINARY }, CpuReason::Damaged),
             // A second frame header, of another size.
             (
                 Parts { end: &[0xFF, 0xC0, 0, 11, 8, 0, 9, 0, 9, 1, 1, 0x11, 0, 0xFF, 0xD9], ..ORDINARY },
