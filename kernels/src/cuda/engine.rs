@@ -109,7 +109,8 @@ impl CudaEngine {
     ///
     /// # Errors
     /// [`KernelError::Unsupported`] where an operator has no kernel, [`KernelError::OutOfMemory`] where the largest batch
-    /// does not fit, [`KernelError::TooLarge`] where it cannot be counted, and where the network cannot be planned, a kernel not compiled or the driver fails.
+    /// does not fit, [`KernelError::TooLarge`] where it cannot be counted, and where the network cannot be planned, a kernel
+    /// not compiled or the driver fails.
     pub fn new(device: &Device, jit: &Jit, mut planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
         let stream = Stream::new(device, Priority::Low)?;
         let target = target(device, options);

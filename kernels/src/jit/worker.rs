@@ -2,8 +2,8 @@
 //!
 //! A worker is a program that calls [`run`] when it is started with the argument [`COMMAND`]; the program that needs
 //! kernels starts itself that way. It greets, then answers one request after the other, in frames of fields over its
-//! standard input and output, and ends when its input does, even in the middle of a
-//! compilation, so that none outlives its parent. A terminal's Ctrl-C is the parent's affair and does not reach it.
+//! standard input and output, and ends when its input does, even in the middle of a compilation, so that none outlives its
+//! parent. A terminal's Ctrl-C is the parent's affair and does not reach it.
 
 use std::fs;
 use std::io::{self, BufReader, ErrorKind, Read, Write};

@@ -12,8 +12,8 @@ use super::{Exit, say};
 use crate::error::JobError;
 use crate::stage::Cancel;
 
-/// The first signal asks the job and the compilation of its kernels to stop, the second ends the process where it is. Signals that are ignored when the
-/// program starts stay so: `nohup` and the background jobs of a script ask for it.
+/// The first signal asks the job and the compilation of its kernels to stop, the second ends the process where it is.
+/// Signals that are ignored when the program starts stay so: `nohup` and the background jobs of a script ask for it.
 ///
 /// # Errors
 /// Where the system does not let signals be caught.

@@ -148,8 +148,8 @@ impl GpuPreprocess {
     ///
     /// # Errors
     /// [`KernelError::OutOfMemory`], after which a smaller batch may be tried; where there are too many pictures, one is
-    /// empty or too large or not in the arena at multiples of 16, the output has no room for them, is of another stream or its address no
-    /// multiple of 16, or the GPU fails.
+    /// empty or too large or not in the arena at multiples of 16, the output has no room for them, is of another stream or
+    /// its address no multiple of 16, or the GPU fails.
     pub fn enqueue(
         &mut self,
         pictures: &[DevicePicture],
