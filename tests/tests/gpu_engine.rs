@@ -124,4 +124,7 @@ fn parts_of_memory_are_copied_and_nothing_beside_them() {
     {
         assert!(to.copy_part(at, &from, from_at, len).is_err(), "{len} bytes at {from_at} to {at}");
     }
+    let other = Stream::new(&gpu.device, Priority::Low).unwrap();
+    let elsewhere = DeviceMemory::from_slice(&other, &numbers).unwrap();
+    assert!(to.copy_part(0, &elsewhere, 0, 1).is_err());
 }

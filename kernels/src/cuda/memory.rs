@@ -74,22 +74,6 @@ impl DeviceMemory {
         &self.stream
     }
 
-    /// Enqueues a copy of another memory's bytes to the start of this one, in the stream of both.
-    ///
-    /// # Errors
-    /// Where the other is longer than this or of another stream, or the driver fails.
-    pub fn copy_from(&self, from: &Self) -> Result<(), KernelError> {
-        if from.len_bytes > self.len_bytes || from.stream != self.stream {
-            let why = format!("{} bytes into {}, which must be of one stream", from.len_bytes, self.len_bytes);
-            return Err(KernelError::invalid("copy", why));
-        }
-        self.stream.device().bind()?;
-        // SAFETY: both are alive, hold that many bytes, and are given back in the order of this stream.
-        let copied =
-            unsafe { result::memcpy_dtod_async(self.address, from.address, from.len_bytes, self.stream.handle()) };
-        check("cuMemcpyDtoDAsync", copied)
-    }
-
     /// Enqueues a copy of as many bytes from an address of the GPU, in this memory's stream.
     ///
     /// # Safety
@@ -107,19 +91,18 @@ impl DeviceMemory {
         self.address
     }
 
-    /// Enqueues a copy of bytes `from_at..from_at + len` of another memory to those from `at` on, in this one's stream.
+    /// Enqueues a copy of bytes `from_at..from_at + len` of another memory to those from `at` on, in the stream of both.
     ///
     /// # Errors
-    /// Where the ranges are not in the memories, or the driver fails.
+    /// Where the ranges are not in the memories or these not of one stream, or the driver fails.
     pub fn copy_part(&self, at: usize, from: &Self, from_at: usize, len: usize) -> Result<(), KernelError> {
-        let holds = |memory: &Self, at: usize| at.checked_add(len).is_some_and(|end| end <= memory.len_bytes);
-        if !holds(self, at) || !holds(from, from_at) {
+        if !self.holds(at, len) || !from.holds(from_at, len) || from.stream != self.stream {
             let why = format!("{len} bytes at {from_at} of {} to {at} of {}", from.len_bytes, self.len_bytes);
-            return Err(KernelError::invalid("copy", why));
+            return Err(KernelError::invalid("copy", format!("{why}, which must be of one stream")));
         }
         self.stream.device().bind()?;
         let (to, from) = (self.address + at as u64, from.address + from_at as u64);
-        // SAFETY: both are alive and hold these bytes; what follows on their streams is the owners' order.
+        // SAFETY: both are alive, hold these bytes, and are given back in the order of this stream.
         let copied = unsafe { result::memcpy_dtod_async(to, from, len, self.stream.handle()) };
         check("cuMemcpyDtoDAsync", copied)
     }

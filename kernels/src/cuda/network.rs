@@ -168,14 +168,14 @@ impl Network {
         self.outputs.get(n).map(|placed| (self.memory.as_ref(), placed))
     }
 
-    /// Takes memory on the stream of the network's own and enqueues a copy of the first input to it, to be
+    /// Takes memory on the network's stream and enqueues a copy of the first input to it, to be
     /// [restored](Network::restore_input): a run leaves other things in the input's place.
     ///
     /// # Errors
     /// Where there is no input or no memory, or the driver fails.
-    pub fn keep_input(&self, stream: &Stream) -> Result<DeviceMemory, KernelError> {
+    pub fn keep_input(&self) -> Result<DeviceMemory, KernelError> {
         let input = self.first_input()?;
-        let kept = DeviceMemory::new(stream, bytes_of(&input.tensor))?;
+        let kept = DeviceMemory::new(self.memory.stream(), bytes_of(&input.tensor))?;
         kept.copy_part(0, &self.memory, input.at_bytes, kept.len_bytes())?;
         Ok(kept)
     }

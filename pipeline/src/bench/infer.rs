@@ -78,7 +78,7 @@ fn rates(device: &Device, engine: &mut CudaEngine, images: usize, values: usize)
     engine.write_input(images, &input)?;
     let network =
         engine.network(images).ok_or_else(|| KernelError::invalid("bench", "the engine has no batch size"))?;
-    let input = network.keep_input(&stream)?;
+    let input = network.keep_input()?;
     let timed = || Ok((Event::timed(device)?, Event::timed(device)?));
     let events = (0..LAUNCHES).map(|_| timed()).collect::<Result<Vec<_>, KernelError>>()?;
     repeat(WARM_UP, RUNS, || {
@@ -119,7 +119,7 @@ pub fn copy_rate(device: &Device) -> Result<f64, KernelError> {
     let mut best = 0.0_f64;
     for _ in 0..WARM_UP {
         start.record(&stream)?;
-        to.copy_from(&from)?;
+        to.copy_part(0, &from, 0, COPY_BYTES)?;
         end.record(&stream)?;
         end.synchronize()?;
         best = best.max(2.0 * COPY_BYTES as f64 / (f64::from(start.elapsed_ms(&end)?) / 1e3));

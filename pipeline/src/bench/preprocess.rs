@@ -214,7 +214,7 @@ impl Sweep {
     /// Enqueues work of at least `seconds`.
     fn enqueue(&self, seconds: f64, copy_bytes_per_s: f64) -> Result<(), KernelError> {
         let copies = (seconds * copy_bytes_per_s / SWEEP_BYTES as f64).ceil().max(1.0) as usize;
-        (0..copies).try_for_each(|_| self.to.copy_from(&self.from))
+        (0..copies).try_for_each(|_| self.to.copy_part(0, &self.from, 0, self.from.len_bytes()))
     }
 }
 
