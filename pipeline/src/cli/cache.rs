@@ -8,10 +8,10 @@ use std::path::Path;
 use ocellus_kernels::cuda::lower::{Precision, Target};
 use ocellus_kernels::cuda::schedule::schedule;
 use ocellus_kernels::jit::cache::{Contents, Total, clear, list};
-use ocellus_kernels::jit::{Arch, CacheDir, Jit, JitOptions, KernelSpec, Stop, worker};
+use ocellus_kernels::jit::{Arch, CacheDir, Jit, KernelSpec, Stop, worker};
 
 use super::args::{CacheArgs, CacheCommand, WarmArgs};
-use super::device::GPU_BATCH;
+use super::device::{GPU_BATCH, jit_options};
 use super::{Exit, say};
 use crate::error::JobError;
 use crate::gpu;
@@ -66,11 +66,7 @@ fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
 
 /// Sees to it that the kernels are in the cache.
 fn warm_specs(specs: &[KernelSpec], arch: Arch) -> Result<(), JobError> {
-    let program = std::env::current_exe().map_err(|error| JobError::io("finding this program's file", error))?;
-    let jit = Jit::new(
-        arch,
-        JitOptions { cache: CacheDir::Default, workers: 0, worker: Some(program), stop: Stop::default() },
-    )?;
+    let jit = Jit::new(arch, jit_options(CacheDir::Default, Stop::default())?)?;
     jit.compile(specs)?;
     let report = jit.report();
     if let Some(warning) = report.warnings.first() {
