@@ -30,6 +30,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kRows = 32;       // of a strip
 constexpr int kUnits = 4;       // of 8 rows of a strip
 constexpr int kPrecision = 22;  // fractional bits of a weight
+constexpr int kInset = 12;      // most columns that an item begins before its first input: multiples of 16 and 4
 // Shared memory begins with the picture, the settings and the item.
 constexpr int kSettingsAt = sizeof(Picture);
 constexpr int kItemAt = kSettingsAt + sizeof(Settings);
@@ -231,8 +232,7 @@ __device__ __forceinline__ void pass_across(const Picture& p, const Item& item, 
   const int steps = last || rest < whole ? rest : whole;
   const uint4* const weights = table.weights + (block.first + first) * 96;
   const u8* const samples = memory.samples + g * line + block.start - item.left - chunk + 32 * first + 4 * t;
-  // Only where warps share the rows there is more than one chunk: these sums are then of one unit. The last chunk may have
-  // nothing more for it.
+  // Only where warps share the rows there is more than one chunk: these sums are then of one unit.
   int* const kept = memory.sums(2 * item.count * p.parts + task.part);
   const int before = half_of_one(chunk == 0);
 #pragma unroll
@@ -250,10 +250,8 @@ __device__ __forceinline__ void pass_across(const Picture& p, const Item& item, 
           for (int i = 0; i < 6; ++i) to[i / 2][i % 2] = *(const u32*)(from + i / 2 * plane + i % 2 * 16);
         };
         u32 at[3][2];
-        if (steps > 0) {
-          read(at);
-          start(sums, Weights(w), at, [&](int, int) { return before; });
-        }
+        read(at);
+        start(sums, Weights(w), at, [&](int, int) { return before; });
 #pragma unroll 1
         for (int step = 1; step < steps; ++step) {
           w += 96, from += 32;
@@ -347,7 +345,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     window.columns = p.chunk + 16 < rest ? p.chunk + 16 : rest;
     load_window(p, s, window, memory.samples, memory.plane);
     __syncthreads();
-    const bool last_chunk = item.chunk + p.chunk >= item.columns, last_strip = kRows * (item.strip + 1) >= item.rows;
+    // Steps go on from the first input: of what they leave behind the end of a chunk there may be nothing.
+    const bool last_chunk = item.chunk + p.chunk + kInset >= item.columns;
+    const bool last_strip = kRows * (item.strip + 1) >= item.rows;
     if (last_chunk && !last_strip) prefetch_window(p, strip_of(item, item.strip + 1));
     for (int index = threadIdx.x / 32; index < item.count * p.parts; index += kWarps) {
       const Task task(item, p.parts, index);

@@ -25,8 +25,9 @@ const MAX_BLOCKS: usize = 16;
 const SUMS_BYTES: usize = 12 * 32 * 4;
 /// Pixels that are read at a time.
 const PIXELS: usize = 16;
-/// Source columns in shared memory at a time where they do not all fit.
-const CHUNK: usize = 320;
+/// Source columns in shared memory at a time where they do not all fit: as many as two blocks of a multiprocessor with the
+/// least shared memory, 100 KiB, have room for.
+const CHUNK: usize = 256;
 
 /// Shared memory that a block may take, of what the device allows one: two blocks fit a multiprocessor, three where there
 /// is as much as on an H100.
@@ -178,7 +179,7 @@ impl Cut {
             }
         }
         let wide = across.blocks.iter().map(|block| block.extent).max().unwrap_or(1);
-        Self { chunk: CHUNK, cost: rows * wide, ..cut(1, CHUNK + PIXELS, true) }
+        Self { chunk: CHUNK, cost: rows * wide, ..cut(1, CHUNK + INPUTS, true) }
     }
 }
 
@@ -366,6 +367,27 @@ pub(super) fn check_output(output: &OutputFormat) -> Result<(), KernelError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_cut_fits_its_budget() {
+        let axis = |count, extent: usize| {
+            let block = Block { start: 0, extent, steps: extent.div_ceil(INPUTS), first: 0 };
+            AxisTable { blocks: vec![block; count], bytes: Vec::new() }
+        };
+        // What architectures from 8.0 on allow a block.
+        for device_kib in [99, 163, 227] {
+            let budget_bytes = shared_budget_bytes(device_kib << 10);
+            for columns in [1, 31, 300, 385, 386, 387, 640, 5000] {
+                for (count, rows) in [(1, 1), (1, 8), (1, 500), (2, 32), (5, 33), (16, 8), (40, 100)] {
+                    let cut = Cut::largest(&axis(count, columns), &axis(1, rows), budget_bytes);
+                    assert!(
+                        cut.shared_bytes <= budget_bytes,
+                        "{device_kib} KiB, {count} x {columns} x {rows}: {cut:?}"
+                    );
+                }
+            }
+        }
+    }
 
     #[test]
     fn lines_are_odd() {
