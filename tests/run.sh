@@ -136,6 +136,9 @@ emulated() {
     # What is let go before the work that uses it is done.
     env OCELLUS_EMULATOR_ORDER=lazy OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
         REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_top_k
+    # Architectures with the least shared memory.
+    env OCELLUS_EMULATOR_CC=86 OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
+        REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_preprocess large_scales
 }
 
 readme_command() {
