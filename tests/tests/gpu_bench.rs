@@ -145,8 +145,7 @@ fn the_corpus_is_written_once() {
 #[test]
 fn wrong_usage_is_one_line() {
     for (arguments, part) in [
-        (&["decode"][..], "--size"),
-        (&["decode", "--size", "500"], "500x375"),
+        (&["decode", "--size", "500"][..], "500x375"),
         (&["decode", "--size", "8x8"], "16 to 16384"),
         (&["decode", "--size", "50x50", "--path", "cpu"], "hybrid"),
         (&["decode", "--size", "50x50", "--batch", "0"], "--batch"),
