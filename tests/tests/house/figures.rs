@@ -59,7 +59,7 @@ pub(crate) fn broken(readme: &str, report: &Value) -> Vec<String> {
     if !readme.contains(&table) {
         broken.push(format!("README.md: \"Speed on a GPU\" needs the table\n\n{table}"));
     }
-    let run = format!("everything of one table in one run ({}, medians;", report["date"].as_str().unwrap());
+    let run = format!("one after the other on the same machine ({}, medians;", report["date"].as_str().unwrap());
     if !readme.contains(&run) {
         broken.push(format!("README.md: \"Speed on a GPU\" needs the words \"{run}\""));
     }
@@ -85,7 +85,7 @@ mod tests {
         let result = |value: f64| json!({ "name": "decode.hw.500x375", "value": value, "unit": "img/s", "peer": "p", "peer_value": 2e4 });
         let report = |value| json!({ "date": "2026-11-30", "results": [result(value)] });
         let row = "| decode on the JPEG engines, 500x375 | 30,000 img/s | p 20,000 | 1.50 |\n";
-        let readme = format!("everything of one table in one run (2026-11-30, medians;\n{}", table(&report(3e4)));
+        let readme = format!("one after the other on the same machine (2026-11-30, medians;\n{}", table(&report(3e4)));
         assert!(readme.ends_with(row), "{readme}");
         assert_eq!(broken(&readme, &report(3e4)), Vec::<String>::new());
         assert_eq!(broken(&readme, &report(30_001.0)).len(), 1);
