@@ -58,7 +58,7 @@ def read(file, otherwise):
 
 
 def beside(results, peers):
-    """Every result with the fastest peer of the same run."""
+    """Every result with the fastest peer."""
     for result in results:
         others = [peer for peer in peers if peer["name"] == result["name"]]
         if others:
@@ -86,6 +86,7 @@ def combined(earlier, new):
     for key, identity in (("results", lambda one: one["name"]), ("peers", lambda one: (one["name"], one["peer"]))):
         ours = {identity(one) for one in new[key]}
         report[key] = [one for one in earlier.get(key, []) if identity(one) not in ours] + new[key]
+    beside(report["results"], report["peers"])
     report["sanitizer"] = earlier.get("sanitizer", {}) | new["sanitizer"]
     return report
 
@@ -115,8 +116,6 @@ def main():
     results = agreement(logs)
     for figures in sorted(logs.glob("bench-*.json")):
         results += json.loads(figures.read_text())
-    peers = read(logs / "peers.json", [])
-    beside(results, peers)
     name, driver = gpu()
     new = {
         "commit": commit,
@@ -125,7 +124,7 @@ def main():
         "driver": driver,
         "tests": tests(logs) if any(logs.glob("gpu_*.log")) else {},
         "sanitizer": read(logs / "sanitizer/summary.json", {}),
-        "peers": peers,
+        "peers": read(logs / "peers.json", []),
         "results": results,
     }
     earlier = read(file, {})
