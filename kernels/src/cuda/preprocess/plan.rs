@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::OutputFormat;
 use super::table::{AxisKey, AxisTable, Block, INPUTS, Pass};
+use super::{OutputFormat, THREADS};
 use crate::error::KernelError;
 use crate::picture::{PictureDesc, PixelFormat};
 use crate::preprocess::place::{MAX_PIXELS, Placement, constants, place};
@@ -12,7 +12,7 @@ use crate::preprocess::{ColourOrder, PreprocessDesc, ResizeRule};
 use crate::tensor::{DType, Layout};
 
 /// Warps of a thread block.
-const WARPS: usize = 8;
+const WARPS: usize = THREADS as usize / 32;
 /// Of shared memory, what holds a picture's description.
 const HEADER_BYTES: usize = 320;
 /// Source rows of a strip.
@@ -120,10 +120,9 @@ impl Cut {
         let mut cut = Self::largest(across, down, budget_bytes);
         for (v, down) in down.blocks.iter().enumerate() {
             for (n, across) in across.blocks.chunks(cut.blocks).enumerate() {
-                let [columns, rows] = [sources(across), down.start..down.start + down.extent];
-                let size = [columns.start, columns.len(), rows.start, rows.len()];
-                let [left, columns, top, rows] = size;
-                cut.items.push([across.len(), n * cut.blocks, v, left, columns, top, rows, down.first, 0, 0, 0]);
+                let columns = sources(across);
+                let (left, wide, top, rows) = (columns.start, columns.len(), down.start, down.extent);
+                cut.items.push([across.len(), n * cut.blocks, v, left, wide, top, rows, down.first, 0, 0, 0]);
             }
         }
         cut.add_border(placed, desc);
