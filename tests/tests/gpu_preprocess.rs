@@ -401,7 +401,10 @@ fn what_is_not_possible_is_refused() {
     let mut preprocess = new(&desc, PLAIN).unwrap();
     let memory = DeviceMemory::new(&stream, 4096).unwrap();
     let mut arena = PlaneArena::new(&stream).unwrap();
-    let plane = DevicePlane { address: arena.plane(128, 1).unwrap().address, pitch_bytes: 16 };
+    let row = arena.plane(256, 1).unwrap();
+    let mut uploader = Uploader::new(&stream).unwrap();
+    uploader.upload(&[7; 256], 256, &arena, &row).unwrap();
+    let plane = DevicePlane { address: row.address, pitch_bytes: 16 };
     let good = DevicePicture { desc: picture(8, 8, PixelFormat::Gray), planes: [plane; 3] };
     let empty = DevicePicture { desc: picture(0, 8, PixelFormat::Gray), ..good };
     assert!(preprocess.enqueue(&[good; 3], &arena, (&memory, 0)).is_err());

@@ -60,7 +60,9 @@ impl Staging {
         Ok(Self { device: DeviceMemory::new(stream, bytes)?, host })
     }
 
-    /// Writes values where a network reads an input, and waits until they are there. Enough memory has been taken.
+    /// Writes values where a network reads an input, zeros for the images that they are not enough for, and waits until they
+    /// are there: what an earlier run left must not matter, even where images influence one another. Enough memory has been
+    /// taken.
     fn write(
         &mut self,
         values: &[f32],
@@ -72,12 +74,14 @@ impl Staging {
             to.copy_from_slice(&x.to_le_bytes());
         }
         let stream = device.stream();
-        let from = (&placed.as_f32(), device.address());
+        let from = placed.as_f32();
+        let (given, all) = (values.len() * 4, bytes_of(&from));
         let to = (&placed.tensor, network.address(placed));
         // SAFETY: all have room for the whole input, and stay until the wait below.
         let enqueued = unsafe {
-            let copied = host.upload(0, values.len() * 4, device.address(), stream);
-            copied.and_then(|()| convert(functions, stream, from, to))
+            let copied = host.upload(0, given, device.address(), stream);
+            let filled = copied.and_then(|()| device.fill_range(given, all - given, 0));
+            filled.and_then(|()| convert(functions, stream, (&from, device.address()), to))
         };
         stream.synchronize().and(enqueued)
     }
@@ -170,8 +174,7 @@ impl CudaEngine {
             return Err(KernelError::invalid("input", format!("{images} images are too many")));
         }
         let staging = staging_of(staging, stream, bytes_of(&from))?;
-        staging.write(input, functions, (network, placed))?;
-        network.pad(images)
+        staging.write(input, functions, (network, placed))
     }
 
     /// Takes the memory that [`CudaEngine::write_input`] needs for so many images, which it then has.
@@ -293,7 +296,6 @@ impl CudaEngine {
             let each = input.len() / images;
             staging.write(&input[first * each..(first + count) * each], functions, (network, placed))?;
         }
-        network.pad(count)?;
         network.enqueue()?;
         for (n, output) in outputs.iter_mut().enumerate() {
             let Some((_, placed)) = network.output(n) else { continue };
