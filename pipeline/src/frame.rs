@@ -4,6 +4,7 @@ mod budget;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub use budget::{Budget, Share};
 use ocellus_kernels::picture::PictureDesc;
@@ -34,14 +35,26 @@ pub struct Item<T> {
     pub id: u64,
     /// Where it came from.
     pub origin: Arc<Origin>,
+    /// When the source gave it.
+    pub arrived: Instant,
     /// What it is at this point, or why it failed.
     pub payload: Result<T, ItemError>,
 }
 
 impl<T> Item<T> {
+    /// An item that arrives now.
+    pub fn new(id: u64, origin: impl Into<Arc<Origin>>, payload: Result<T, ItemError>) -> Self {
+        Self { id, origin: origin.into(), arrived: Instant::now(), payload }
+    }
+
+    /// The same item with another payload.
+    pub fn with<U>(&self, payload: Result<U, ItemError>) -> Item<U> {
+        Item { id: self.id, origin: Arc::clone(&self.origin), arrived: self.arrived, payload }
+    }
+
     /// The same item with its payload moved on by `f`; a failed item stays as it is.
     pub fn and_then<U>(self, f: impl FnOnce(T) -> Result<U, ItemError>) -> Item<U> {
-        Item { id: self.id, origin: self.origin, payload: self.payload.and_then(f) }
+        Item { id: self.id, origin: self.origin, arrived: self.arrived, payload: self.payload.and_then(f) }
     }
 }
 

@@ -226,7 +226,7 @@ mod tests {
         let transform = Transform { scale: [1.0; 2], offset_px: [0.0; 2] };
         let info = PictureInfo { width_px: 1, height_px: 1, decoder: Decoder::Image, partial: false, transform };
         let broken = ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x");
-        let item = |id, payload| Item { id, origin: Arc::new(Origin::File("x".into())), payload };
+        let item = |id, payload| Item::new(id, Origin::File("x".into()), payload);
         let items = vec![item(0, Ok(info)), item(1, Err(broken.clone())), item(2, Ok(info)), item(3, Ok(info))];
         let data = vec![vec![0.0, 1.0, f32::NAN, 0.0, 1.0, 0.0]];
         let mut rows = Vec::new();

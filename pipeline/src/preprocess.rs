@@ -108,7 +108,6 @@ mod tests {
     use super::*;
     use crate::frame::{Decoder, Origin};
     use ocellus_kernels::preprocess::Transform;
-    use std::sync::Arc;
 
     /// Batches of 3 out of items; `true` is a good one, whose image holds its number twice.
     fn batches(good: &[bool]) -> Vec<Batch> {
@@ -122,7 +121,7 @@ mod tests {
             } else {
                 Err(ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x"))
             };
-            let item = Item { id: id as u64, origin: Arc::new(Origin::File("x".into())), payload };
+            let item = Item::new(id as u64, Origin::File("x".into()), payload);
             batcher.process(item, &mut |batch| batches.push(batch)).unwrap();
         }
         batcher.finish(&mut |batch| batches.push(batch)).unwrap();

@@ -227,7 +227,7 @@ fn the_stage_passes_failures_on() {
     let encoded = |bytes| Ok(Encoded { bytes, share: None });
     let payloads = [encoded(read("jpeg-grey.jpg")), Err(earlier.clone()), encoded(vec![1, 2])];
     for (id, payload) in (0..).zip(payloads) {
-        stage.process(Item { id, origin: origin.clone(), payload }, &mut |item| outputs.push(item)).unwrap();
+        stage.process(Item::new(id, origin.clone(), payload), &mut |item| outputs.push(item)).unwrap();
     }
     assert_eq!(outputs.iter().map(|item| item.id).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(outputs[0].payload.is_ok());

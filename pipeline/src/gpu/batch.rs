@@ -107,7 +107,6 @@ mod tests {
     use super::*;
     use crate::error::{ErrorKind, ItemError, StageName};
     use crate::frame::{Decoder, Origin};
-    use std::sync::Arc;
 
     fn jpeg(side_px: usize) -> Work {
         let desc = PictureDesc {
@@ -125,7 +124,7 @@ mod tests {
         let mut emit = |batch: Vec<Item<Work>>| batches.push(batch.iter().map(|item| item.id).collect());
         for (id, work) in works.into_iter().enumerate() {
             let payload = work.ok_or_else(|| ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x"));
-            let item = Item { id: id as u64, origin: Arc::new(Origin::File("x".into())), payload };
+            let item = Item::new(id as u64, Origin::File("x".into()), payload);
             batcher.process(item, &mut emit).unwrap();
         }
         batcher.finish(&mut emit).unwrap();

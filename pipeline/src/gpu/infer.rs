@@ -187,9 +187,9 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> InferParts<G> {
             }
             return Ok(());
         }
-        for Item { id, origin, payload } in items {
+        for item in items {
             let mut inputs = Vec::new();
-            let item = Item { id, origin, payload: payload.map(|_| None) };
+            let item = item.and_then(|_| Ok(None));
             self.cpu.process(item, &mut |input| inputs.push(input))?;
             for input in inputs {
                 emit(self.infer.run_input(input)?);

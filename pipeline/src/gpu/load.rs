@@ -150,7 +150,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         bytes: Option<&Vec<u8>>,
     ) -> Result<Result<Loaded, ItemError>, JobError> {
         let encoded = bytes.map(|bytes| Encoded { bytes: bytes.clone(), share: None });
-        let input = Item { id: item.id, origin: Arc::clone(&item.origin), payload: Ok(encoded) };
+        let input = item.with(Ok(encoded));
         let mut decoded = None;
         self.cpu.process(input, &mut |item| decoded = Some(item.payload))?;
         let picture = match decoded {
@@ -212,8 +212,8 @@ where
             self.parts(works, emit)?;
             return self.parts(rest, emit);
         }
-        for Item { id, origin, payload } in works {
-            let item = Item { id, origin, payload: payload.map(|_| None) };
+        for item in works {
+            let item = item.and_then(|_| Ok(None));
             self.cpu.process(item, &mut |item| emit(LoadedBatch(Content::Input(item))))?;
         }
         Ok(())

@@ -1,5 +1,4 @@
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ocellus_kernels::KernelError;
 use ocellus_kernels::plan::{Buffer, Port};
@@ -49,10 +48,9 @@ impl Engine for Doubler {
 fn batch(good: &[bool]) -> Batch {
     let transform = Transform { scale: [1.0; 2], offset_px: [0.0; 2] };
     let info = PictureInfo { width_px: 1, height_px: 2, decoder: Decoder::Image, partial: false, transform };
-    let item = |(id, &good): (usize, &bool)| Item {
-        id: id as u64,
-        origin: Arc::new(Origin::File(PathBuf::from("x"))),
-        payload: if good { Ok(info) } else { Err(ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x")) },
+    let item = |(id, &good): (usize, &bool)| {
+        let payload = if good { Ok(info) } else { Err(ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x")) };
+        Item::new(id as u64, Origin::File(PathBuf::from("x")), payload)
     };
     let images = good.iter().filter(|&&good| good).count();
     Batch { items: good.iter().enumerate().map(item).collect(), data: (0..2 * images).map(|i| i as f32).collect() }

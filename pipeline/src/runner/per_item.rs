@@ -34,22 +34,14 @@ where
     type Out = Item<B>;
 
     fn process(&mut self, input: Item<A>, emit: &mut dyn FnMut(Item<B>)) -> Result<(), JobError> {
-        let Item { id, origin, payload } = input;
-        let payload = match payload {
-            Ok(payload) => Ok(payload),
-            Err(error) => {
-                emit(Item { id, origin, payload: Err(error) });
-                return Ok(());
-            }
-        };
+        let same = input.with(Ok(()));
+        if let Err(error) = input.payload {
+            emit(same.with(Err(error)));
+            return Ok(());
+        }
         let mut output = None;
-        let item = Item { id, origin: origin.clone(), payload };
-        let result = catch_unwind(AssertUnwindSafe(|| self.stage.process(item, &mut |item| output = Some(item))));
-        let failed = |message: String| Item {
-            id,
-            origin,
-            payload: Err(ItemError::new(self.name, ErrorKind::Internal, message)),
-        };
+        let result = catch_unwind(AssertUnwindSafe(|| self.stage.process(input, &mut |item| output = Some(item))));
+        let failed = |message: String| same.with(Err(ItemError::new(self.name, ErrorKind::Internal, message)));
         match result {
             Ok(result) => {
                 result?;

@@ -306,10 +306,9 @@ impl Stage for Touchy {
 #[test]
 fn a_panic_on_one_item_is_that_items_error() {
     let earlier = ItemError::new(StageName::Source, ErrorKind::Empty, "0 bytes");
-    let source = (0..100_u64).map(move |id| Item {
-        id,
-        origin: Arc::new(Origin::File(PathBuf::from(format!("{id}")))),
-        payload: if id == 8 { Err(earlier.clone()) } else { Ok(id) },
+    let source = (0..100_u64).map(move |id| {
+        let origin = Origin::File(PathBuf::from(format!("{id}")));
+        Item::new(id, origin, if id == 8 { Err(earlier.clone()) } else { Ok(id) })
     });
     let pool = (0..3).map(|_| PerItem::new(StageName::Decode, || Ok(Touchy(0))).unwrap());
     let mut ids = HashSet::new();

@@ -1,6 +1,5 @@
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ocellus_kernels::preprocess::Transform;
 use proptest::prelude::*;
@@ -13,7 +12,7 @@ fn item(path: impl Into<PathBuf>, payload: Result<Vec<Scored>, ItemError>) -> It
     let transform = Transform { scale: [1.0; 2], offset_px: [0.0; 2] };
     let info = PictureInfo { width_px: 500, height_px: 375, decoder: Decoder::Image, partial: false, transform };
     let payload = payload.map(|top| Results { info, top });
-    Item { id: 0, origin: Arc::new(Origin::File(path.into())), payload }
+    Item::new(0, Origin::File(path.into()), payload)
 }
 
 fn scored(class: u32, label: &str, score: f32) -> Scored {

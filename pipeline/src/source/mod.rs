@@ -65,7 +65,7 @@ pub struct Found {
 impl Found {
     /// The item number `id` of the job.
     pub fn into_item(self, id: u64) -> Item<()> {
-        Item { id, origin: Arc::new(Origin::File(self.path)), payload: self.error.map_or(Ok(()), Err) }
+        Item::new(id, Origin::File(self.path), self.error.map_or(Ok(()), Err))
     }
 }
 

@@ -158,7 +158,6 @@ fn read_stable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::time::Duration;
 
     fn kind(result: Result<Vec<u8>, ItemError>) -> ErrorKind {
@@ -168,7 +167,7 @@ mod tests {
     /// What the two stages read one after the other, and whether it was left to the second.
     fn read(path: &Path, max_bytes: u64) -> (Result<Vec<u8>, ItemError>, bool) {
         let mut result = None;
-        let item = Item { id: 0, origin: Arc::new(Origin::File(path.to_owned())), payload: Ok(()) };
+        let item = Item::new(0, Origin::File(path.to_owned()), Ok(()));
         let (mut ahead, mut large) = (ReadAhead { max_bytes }, ReadLarge::new(max_bytes));
         let read = ahead.process(item, &mut |item| {
             let left = matches!(item.payload, Ok(None));
