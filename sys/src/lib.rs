@@ -9,6 +9,7 @@
 mod error;
 pub mod nvjpeg;
 pub mod nvrtc;
+mod queues;
 mod search;
 #[cfg(test)]
 mod testing;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 pub use error::{Attempt, LoadError};
+pub use queues::use_all_queues;
 
 /// Ends the process where it is. Unlike [`std::process::exit`] it runs nothing that libraries want done at the end, which
 /// they are not made for while another thread is at work in them.

@@ -15,11 +15,12 @@ use super::stream::{Event, Stream};
 use super::turns::Turns;
 use crate::error::KernelError;
 
-/// Pixels for each engine in calls that are made at the same time, unless one call has more. Engines lose by every further
-/// call: of pictures of 1920x1080 in batches of 64 an H200 decodes 6.0k a second with one at a time and 4.8k with six. Of
-/// 500x375, where a call is over soon and what is between two of them counts, 22.9k with one, 36.3k with two, 34.5k with six.
-/// A call ends before the engines' work: the next one is made during the rest of it.
-const TURN_PX: u64 = 4_500_000;
+/// Pixels for each engine in calls that are made at the same time, unless one call has more. Of large pictures the engines
+/// lose by every further call: of 1920x1080 in batches of 64 an H200 decodes 6.0k a second with one at a time and 4.8k with
+/// six. Of small ones a call is mostly waiting for the multiprocessors, which copy what the engines have decoded, and the
+/// more so the busier these are with the network: there as many calls as there are workers are best (500x375, ten workers:
+/// 35k a second alone as well as in a job). A call ends before the engines' work: the next one is made during the rest of it.
+const TURN_PX: u64 = 18_000_000;
 
 /// Who decodes a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -37,6 +37,8 @@ enum Exit {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
+    // Before there are other threads.
+    ocellus_sys::use_all_queues();
     let cli = args::Cli::parse();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         // A panic becomes a row or a one-line error.
