@@ -33,6 +33,7 @@ pub const FILES: &[File] = files! {
     "preprocess.cu"
     "preprocess.cuh"
     "preprocess_source.cuh"
+    "proof.cu"
     "ptx.cuh"
     "reduce.cu"
     "resize.cu"
@@ -55,6 +56,7 @@ pub type Sample = (&'static str, &'static str, &'static [(&'static str, &'static
 pub const SAMPLES: &[Sample] = &[
     ("preprocess.cu", "preprocess", &[("PITCH", "4"), ("PLANES", "0"), ("TYPE", "1")]),
     ("preprocess.cu", "preprocess", &[("PITCH", "3"), ("PLANES", "1"), ("TYPE", "0")]),
+    ("proof.cu", "proof", &[]),
     ("self_test.cu", "self_test", &[("FACTOR", "3")]),
     ("top_k.cu", "softmax_top_k", &[("SCORES", "kLogits"), ("TX", "f16")]),
     ("top_k.cu", "softmax_top_k", &[("SCORES", "kProbabilities"), ("TX", "float")]),

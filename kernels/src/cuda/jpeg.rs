@@ -8,12 +8,15 @@ use ocellus_sys::nvjpeg::{
 };
 
 use super::device::Device;
+use super::gpu::Gpu;
 use super::memory::DeviceMemory;
+use super::module::Function;
 use super::planes::{Plane, PlaneArena};
-use super::proof::{Proof, Tail};
+use super::proof::{self, Proof, Tail};
 use super::stream::{Event, Stream};
 use super::turns::Turns;
 use crate::error::KernelError;
+use crate::jit::KernelSpec;
 
 /// Pixels for each engine in calls that are made at the same time, unless one call has more. Of large pictures the engines
 /// lose by every further call: of 1920x1080 in batches of 64 an H200 decodes 6.0k a second with one at a time and 4.8k with
@@ -38,6 +41,7 @@ pub struct Jpeg {
     /// For batches: the engines, or where there are none the multiprocessors.
     batch: Option<(Handle, JpegPath)>,
     hybrid: Handle,
+    proof: Function,
     /// Pixels in the engines.
     turns: Arc<Turns>,
 }
@@ -57,8 +61,9 @@ impl Jpeg {
     /// Loads nvJPEG and starts it on this GPU. May wait for the whole GPU: for the start.
     ///
     /// # Errors
-    /// Where it is not there or does not start.
-    pub fn new(device: &Device) -> Result<Self, KernelError> {
+    /// Where it is not there or does not start, or a kernel cannot be compiled.
+    pub fn new(gpu: &Gpu) -> Result<Self, KernelError> {
+        let device = &gpu.device;
         device.bind()?;
         let nvjpeg = Nvjpeg::load().map_err(|e| KernelError::gpu(e.to_string()))?;
         let hybrid = nvjpeg.handle(&HandleOptions::new(Backend::Hybrid)).map_err(failed)?;
@@ -68,11 +73,17 @@ impl Jpeg {
             // Without either everything else works.
             None => nvjpeg.handle(&HandleOptions::new(Backend::GpuHybrid)).ok().map(|h| (h, JpegPath::Hybrid)),
         };
-        let mut jpeg = Self { device: device.clone(), batch, hybrid, turns: Arc::new(Turns::new(TURN_PX)) };
+        let proof = proof::load(gpu)?;
+        let mut jpeg = Self { device: device.clone(), batch, hybrid, proof, turns: Arc::new(Turns::new(TURN_PX)) };
         if let Some(info) = jpeg.hardware() {
             jpeg.turns = Arc::new(Turns::new(TURN_PX * u64::from(info.decoders())));
         }
         Ok(jpeg)
+    }
+
+    /// The kernel that this compiles.
+    pub fn kernel() -> KernelSpec {
+        proof::kernel()
     }
 
     /// The JPEG engines.
@@ -116,10 +127,10 @@ struct Batch {
 }
 
 impl Batch {
-    fn new(device: &Device, (handle, path): &(Handle, JpegPath)) -> Result<Self, KernelError> {
+    fn new(jpeg: &Jpeg, (handle, path): &(Handle, JpegPath)) -> Result<Self, KernelError> {
         let inspector = Inspector::new(handle).map_err(failed)?;
         let decoder = BatchDecoder::new(handle, Output::Yuv).map_err(failed)?;
-        Ok(Self { inspector, decoder, path: *path, proof: Proof::new(device)? })
+        Ok(Self { inspector, decoder, path: *path, proof: Proof::new(&jpeg.device, jpeg.proof.clone())? })
     }
 }
 
@@ -131,7 +142,7 @@ impl JpegDecoder {
     pub fn new(jpeg: &Jpeg, stream: &Stream) -> Result<Self, KernelError> {
         jpeg.device.bind()?;
         Ok(Self {
-            batch: jpeg.batch.as_ref().map(|batch| Batch::new(&jpeg.device, batch)).transpose()?,
+            batch: jpeg.batch.as_ref().map(|batch| Batch::new(jpeg, batch)).transpose()?,
             hybrid: HybridDecoder::new(&jpeg.hybrid, Backend::Hybrid).map_err(failed)?,
             hybrid_done: Event::new(&jpeg.device)?,
             done: Event::new(&jpeg.device)?,
@@ -152,19 +163,15 @@ impl JpegDecoder {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
         self.stream.device().bind()?;
-        // Memory is taken in the order of a stream, which the engines do not wait for.
-        self.done.record(&self.stream)?;
-        self.done.synchronize()?;
         let mut served = vec![None; files.len()];
         let enqueued = self.enqueue(files, &mut served);
         // Waited for in any case: the work reads the files, and writes to the planes.
-        self.done.record(&self.stream)?;
-        self.done.synchronize()?;
+        let waited = self.stream.synchronize();
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
             // Buffers grow to the largest picture and never shrink.
             *self = Self::new(&self.jpeg.clone(), &self.stream.clone())?;
         }
-        enqueued.map(|()| served)
+        enqueued.and(waited).map(|()| served)
     }
 
     fn enqueue(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
@@ -174,7 +181,8 @@ impl JpegDecoder {
                 *served = Some(JpegPath::Hybrid);
             }
         }
-        Ok(())
+        // While others may need the processor.
+        self.hybrid_done.synchronize()
     }
 
     /// Decodes together those that the batch decoder takes.
@@ -196,6 +204,7 @@ impl JpegDecoder {
         if works.is_empty() {
             return Ok(());
         }
+        // Waits for what comes before it as well: memory is taken in the order of the stream.
         proof.spoil(&self.stream, &tails)?;
         // One call decodes all, or fails as a whole. Then each half is tried, so that a file which costs the call costs
         // the others nothing.

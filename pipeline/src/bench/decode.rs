@@ -14,7 +14,7 @@ use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFo
 use super::corpus::{self, CorpusDesc};
 use super::{Measurement, on_threads, repeat};
 use crate::error::JobError;
-use crate::gpu::{Placed, place, planes_bytes};
+use crate::gpu::{Gpu, Placed, place, planes_bytes};
 
 /// Passes before the first that counts.
 const WARM_UP: usize = 1;
@@ -47,8 +47,8 @@ pub struct DecodeDesc {
 ///
 /// # Errors
 /// Where a file is not decoded by who was asked for, there is no memory, or nvJPEG or the driver fails.
-pub fn measure(device: &Device, desc: &DecodeDesc) -> Result<Measurement, JobError> {
-    let jpeg = Jpeg::new(device)?;
+pub fn measure(gpu: &Gpu, desc: &DecodeDesc) -> Result<Measurement, JobError> {
+    let (device, jpeg) = (&gpu.device, Jpeg::new(gpu)?);
     if desc.path == JpegPath::Hardware && jpeg.hardware().is_none() {
         return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
     }

@@ -11,7 +11,6 @@ use std::time::Instant;
 pub(super) use args::BenchArgs;
 use args::{CorpusArgs, DecodeArgs, InferArgs, Net, On, PreprocessArgs, StartupArgs, What};
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::jit::{CacheDir, Stop};
@@ -79,7 +78,7 @@ fn decode(args: &DecodeArgs) -> Result<Measurement, JobError> {
         workers: args.workers,
         path: args.path,
     };
-    decode::measure(&Device::open(args.on.gpu)?, &desc)
+    decode::measure(&gpu(&args.on)?, &desc)
 }
 
 fn preprocess(args: &PreprocessArgs) -> Result<Vec<Measurement>, JobError> {

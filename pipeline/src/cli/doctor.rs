@@ -128,7 +128,7 @@ fn gpus(args: &DoctorArgs) -> Result<Works, JobError> {
     {
         line("nvJPEG", format_args!("{}.{}.{}", version.0, version.1, version.2));
     }
-    let jpeg = Jpeg::new(&gpu.device);
+    let jpeg = Jpeg::new(&gpu);
     if let Ok(jpeg) = &jpeg {
         let engines = jpeg.hardware().map_or_else(
             || "none that this program can use".into(),

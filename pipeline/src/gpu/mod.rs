@@ -93,7 +93,7 @@ impl Lane {
         }
         // A network whose file fixes the batch takes no more.
         let batch = batch.min(largest);
-        let jpeg = Jpeg::new(&gpu.device);
+        let jpeg = Jpeg::new(&gpu);
         if let Err(error) = &jpeg {
             warnings.push(format!("the CPU decodes: {error}"));
         }
@@ -217,10 +217,10 @@ pub(crate) fn network_batches(most: usize) -> [usize; 2] {
     [1, most]
 }
 
-/// The kernels before and behind a classifier's network.
+/// The kernels before and behind a classifier's network, decoding included.
 pub(crate) fn kernels_around(model: &Model, schedule: &Schedule) -> Vec<KernelSpec> {
     let before = schedule.inputs.first().map(|input| input_format(model, input).kernel());
     // Which classes are ranked, and how many, is no matter of the kernel.
     let rank = |output: &schedule::Placed| softmax_top_k(&output.tensor, scores(model), TopKLayout { k: 1 }).kernel;
-    before.into_iter().chain(schedule.outputs.first().map(rank)).collect()
+    before.into_iter().chain(schedule.outputs.first().map(rank)).chain([Jpeg::kernel()]).collect()
 }
