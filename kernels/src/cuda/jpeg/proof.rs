@@ -1,11 +1,11 @@
 //! Proof that a picture was written. Decoders have been seen to report success for a batch of which they skipped a
 //! picture: what lay there before would be labelled in its place.
 
-use super::device::Device;
-use super::gpu::Gpu;
-use super::memory::PinnedMemory;
-use super::module::{Function, Shape, Value};
-use super::stream::Stream;
+use crate::cuda::device::Device;
+use crate::cuda::gpu::Gpu;
+use crate::cuda::memory::PinnedMemory;
+use crate::cuda::module::{Function, Shape, Value};
+use crate::cuda::stream::Stream;
 use crate::error::KernelError;
 use crate::jit::KernelSpec;
 
