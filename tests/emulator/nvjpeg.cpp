@@ -7,7 +7,8 @@
 //
 // The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
 // picture of an engines' batch is reported as decoded and is not), `skip-chroma` (of that one only luma is written),
-// `fail-batches`, `little-memory` (for two pictures at once).
+// `fail-batches`, `little-memory` (for two pictures at once), `fail-from:N` (the N-th call that decodes fails, and every
+// later one).
 
 #include "nvjpeg/decode.hpp"
 
@@ -56,8 +57,19 @@ Status misuse(const char* what) {
   return INTERNAL_ERROR;
 }
 
-// Runs when the stream comes to it, or at once where no emulated driver is loaded.
-void enqueue(Stream stream, std::function<void()> work) {
+// Whether this call, one of those that `fail-from` counts, fails.
+bool fails() {
+  static const unsigned long long first = [] {
+    constexpr char kName[] = "fail-from:";
+    const char* list = std::getenv("EMULATED_NVJPEG");
+    return list && std::strncmp(list, kName, sizeof kName - 1) == 0 ? std::strtoull(list + sizeof kName - 1, nullptr, 10) : 0;
+  }();
+  static std::atomic<unsigned long long> calls{0};
+  return first != 0 && ++calls >= first;
+}
+
+// Runs when the stream comes to it, or at once where no emulated driver is loaded. Fails where that has lost its context.
+Status enqueue(Stream stream, std::function<void()> work) {
   using Launch = int (*)(Stream, void (*)(void*), void*);
   static const auto launch = [] {
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -68,7 +80,24 @@ void enqueue(Stream stream, std::function<void()> work) {
     std::unique_ptr<std::function<void()>> function(static_cast<std::function<void()>*>(pointer));
     (*function)();
   };
-  if (!launch || launch(stream, run, boxed) != 0) run(boxed);
+  if (!launch) {
+    run(boxed);
+  } else if (launch(stream, run, boxed) != 0) {
+    delete boxed;
+    return EXECUTION_FAILED;
+  }
+  return SUCCESS;
+}
+
+// The same for work that uses something until it is done.
+Status enqueue(Stream stream, std::atomic<int>& users, std::function<void()> work) {
+  ++users;
+  const Status status = enqueue(stream, [&users, work = std::move(work)] {
+    work();
+    --users;
+  });
+  if (status != SUCCESS) --users;
+  return status;
 }
 
 int written(const Picture& picture, int output) { return output == Y ? 1 : picture.header.components; }
@@ -99,6 +128,7 @@ bool by_kernels(const Header& header) { return header.subsampling != CSS_UNKNOWN
 Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, const size_t* lengths, Image* images,
                     Stream stream) {
   const bool engines = handle->backend == HARDWARE;
+  if (fails()) return EXECUTION_FAILED;
   if (told("little-memory") && state->batch > 2) return ALLOCATOR_FAILURE;
   auto pictures = std::make_shared<std::vector<Picture>>(state->batch);
   for (int i = 0; i < state->batch; ++i) {
@@ -114,15 +144,12 @@ Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, co
   if (engines) {
     for (size_t i = 0; i < copy.size(); ++i) clobber((*pictures)[i], state->output, copy[i]);
   }
-  ++state->running;
   const bool skip_chroma = engines && told("skip-chroma");
-  enqueue(stream, [state, pictures, copy, output = state->output, skip_chroma] {
+  return enqueue(stream, state->running, [pictures, copy, output = state->output, skip_chroma] {
     for (size_t i = 0; i < copy.size(); ++i) {
       write((*pictures)[i], skip_chroma && i + 1 == copy.size() ? Y : output, copy[i]);
     }
-    --state->running;
   });
-  return SUCCESS;
 }
 
 template <typename T, typename... Arguments>
@@ -263,28 +290,26 @@ Status nvjpegStateAttachDeviceBuffer(State* state, DeviceBuffer* buffer) {
 Status nvjpegDecodeJpegHost(Handle*, Decoder*, State* state, Params*, Parsed* stream) {
   PinnedBuffer* pinned = state->pinned;
   if (!pinned || !state->device) return misuse("a state without buffers");
+  if (fails()) return EXECUTION_FAILED;
   if (pinned->readers) return misuse("a pinned buffer is filled while it is read");
   pinned->picture.header = stream->header;
   return decode_picture(stream->data, stream->length, pinned->picture);
 }
 Status nvjpegDecodeJpegTransferToDevice(Handle*, Decoder*, State* state, Parsed*, Stream stream) {
   if (state->running) return misuse("a state is used while its work runs");
-  ++state->running;
-  ++state->pinned->readers;
-  enqueue(stream, [state, pinned = state->pinned, device = state->device] {
+  if (fails()) return EXECUTION_FAILED;
+  PinnedBuffer* const pinned = state->pinned;
+  ++pinned->readers;
+  const Status status = enqueue(stream, state->running, [pinned, device = state->device] {
     device->picture = pinned->picture;
     --pinned->readers;
-    --state->running;
   });
-  return SUCCESS;
+  if (status != SUCCESS) --pinned->readers;
+  return status;
 }
 Status nvjpegDecodeJpegDevice(Handle*, Decoder*, State* state, Image* image, Stream stream) {
-  ++state->running;
-  enqueue(stream, [state, device = state->device, copy = *image] {
-    write(device->picture, YUV, copy);
-    --state->running;
-  });
-  return SUCCESS;
+  if (fails()) return EXECUTION_FAILED;
+  return enqueue(stream, state->running, [device = state->device, copy = *image] { write(device->picture, YUV, copy); });
 }
 
 }  // extern "C"

@@ -29,7 +29,7 @@ Pools& pools() {
 }
 
 CUresult allocate_from(Pool* pool, CUdeviceptr* to, size_t bytes, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kAllocate));
   REQUIRE(to != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);
   // Would become a node of the graph.
   REQUIRE(!is_capturing(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -45,12 +45,12 @@ EXPORT CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   CHECK(ready());
   REQUIRE(free != nullptr && total != nullptr, CUDA_ERROR_INVALID_VALUE);
   *total = settings().memory_bytes;
-  *free = *total - memory().used_bytes();
+  *free = *total - std::min(*total, memory().used_bytes() + others_bytes());
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* to, size_t bytes) {
-  CHECK(ready());
+  CHECK(ready(Call::kAllocate));
   CHECK(allowed_while_capturing());
   REQUIRE(to != nullptr && bytes > 0, CUDA_ERROR_INVALID_VALUE);
   void* const at = memory().allocate(MemoryKind::kDevice, bytes);
@@ -67,7 +67,7 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* to, size_t* pitch, size_t width_
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr at) {
-  CHECK(ready());
+  CHECK(ready(Call::kFree));
   if (at == 0) return CUDA_SUCCESS;
   CHECK(allowed_while_capturing());
   // Waits for the device, as the real one does.
@@ -93,7 +93,7 @@ EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* to, size_t bytes, CUmemoryP
 }
 
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr at, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kFree));
   if (at == 0) return CUDA_SUCCESS;
   REQUIRE(!is_capturing(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   void* start = nullptr;
@@ -187,7 +187,7 @@ EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 }
 
 EXPORT CUresult cuMemHostAlloc(void** to, size_t bytes, unsigned flags) {
-  CHECK(ready());
+  CHECK(ready(Call::kHostAllocate));
   CHECK(allowed_while_capturing());
   constexpr unsigned kKnownFlags = 7;  // portable, mapped, write-combined
   REQUIRE(to != nullptr && bytes > 0 && (flags & ~kKnownFlags) == 0, CUDA_ERROR_INVALID_VALUE);
@@ -197,7 +197,7 @@ EXPORT CUresult cuMemHostAlloc(void** to, size_t bytes, unsigned flags) {
 EXPORT CUresult cuMemAllocHost_v2(void** to, size_t bytes) { return cuMemHostAlloc(to, bytes, 0); }
 
 EXPORT CUresult cuMemFreeHost(void* at) {
-  CHECK(ready());
+  CHECK(ready(Call::kHostFree));
   synchronise_all();
   return memory().free(at, MemoryKind::kHost) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

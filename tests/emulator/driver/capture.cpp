@@ -187,7 +187,7 @@ EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec* executable, CUgraph gr
 }
 
 EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kGraph));
   std::shared_ptr<GraphExec> found;
   {
     const std::lock_guard<std::mutex> lock(graphs().mutex);

@@ -7,6 +7,16 @@ namespace emulator {
 // CUDA_SUCCESS where cuInit was called and this OS thread has a context.
 CUresult ready();
 
+// Kinds of calls that OCELLUS_EMULATOR_FAIL can name; README.md has the names.
+enum class Call { kAllocate, kCopy, kDownload, kEvent, kFill, kFree, kGraph, kHostAllocate, kHostFree, kLaunch, kLoad, kRecord, kStream, kUpload };
+
+// The same for a call that counts: with the one that the environment names the context is lost, and with it this call and
+// every later one that asks for a context, whoever makes it, as after a kernel's wild access.
+CUresult ready(Call call);
+
+// The error of a lost context, else CUDA_SUCCESS.
+CUresult lost();
+
 // Shared memory that a block may have: without asking, at most, and on one multiprocessor.
 constexpr unsigned kDefaultSharedBytes = 48 * 1024;
 unsigned shared_bytes_optin();

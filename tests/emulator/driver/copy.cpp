@@ -28,7 +28,7 @@ CUresult synchronous(CUresult enqueued) {
 }
 
 CUresult set(CUdeviceptr to, size_t pitch, unsigned value, size_t element_bytes, size_t width, size_t height, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kFill));
   REQUIRE(to % element_bytes == 0, CUDA_ERROR_INVALID_VALUE);
   if (width == 0 || height == 0) return CUDA_SUCCESS;
   REQUIRE(height == 1 || pitch >= width * element_bytes, CUDA_ERROR_INVALID_VALUE);
@@ -55,7 +55,7 @@ CUresult side(CUmemorytype type, const void* host, CUdeviceptr device, size_t x_
 }  // namespace
 
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kUpload));
   if (bytes == 0) return CUDA_SUCCESS;
   REQUIRE(from != nullptr && known(to, bytes), CUDA_ERROR_INVALID_VALUE);
   if (settings().lazy_streams && !pinned(from, bytes) && !is_capturing(stream)) {
@@ -68,7 +68,7 @@ EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t by
 }
 
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kDownload));
   if (bytes == 0) return CUDA_SUCCESS;
   REQUIRE(to != nullptr && known(from, bytes), CUDA_ERROR_INVALID_VALUE);
   CHECK(copy_async(to, pointer(from), bytes, stream));
@@ -78,7 +78,7 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, C
 }
 
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  CHECK(ready());
+  CHECK(ready(Call::kCopy));
   if (bytes == 0) return CUDA_SUCCESS;
   REQUIRE(known(to, bytes) && known(from, bytes), CUDA_ERROR_INVALID_VALUE);
   return enqueue(stream, [=] { std::memmove(pointer(to), pointer(from), bytes); });

@@ -78,7 +78,7 @@ namespace emulator {
 CUresult ready() {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
   REQUIRE(!current.empty() && current.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-  return primary().references > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+  return primary().references > 0 ? lost() : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 unsigned shared_bytes_per_multiprocessor() {

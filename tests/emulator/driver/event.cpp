@@ -17,7 +17,7 @@ double now_ms() {
 
 // The event of a handle that may be asked whether it has come.
 CUresult find_askable(CUevent handle, std::shared_ptr<Record>& record) {
-  CHECK(ready());
+  CHECK(ready(Call::kEvent));
   const std::lock_guard<std::recursive_mutex> lock(streams().mutex);
   const auto event = streams().find(handle);
   REQUIRE(event != nullptr, CUDA_ERROR_INVALID_HANDLE);
@@ -49,7 +49,7 @@ EXPORT CUresult cuEventDestroy_v2(CUevent handle) {
 }
 
 EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
-  CHECK(ready());
+  CHECK(ready(Call::kRecord));
   std::unique_lock<std::recursive_mutex> lock(streams().mutex);
   const auto event = streams().find(handle);
   const auto stream = streams().find(stream_handle);
@@ -111,7 +111,7 @@ EXPORT CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start_handle,
 EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) { return cuEventElapsedTime_v2(milliseconds, start, end); }
 
 EXPORT CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned flags) {
-  CHECK(ready());
+  CHECK(ready(Call::kEvent));
   std::unique_lock<std::recursive_mutex> lock(streams().mutex);
   const auto event = streams().find(handle);
   const auto stream = streams().find(stream_handle);

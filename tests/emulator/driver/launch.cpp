@@ -74,7 +74,7 @@ class Parameters {
 };
 
 CUresult launch(CUfunction handle, Extent grid, Extent block, unsigned shared_bytes, CUstream stream, void* const* params, void* const* extra) {
-  CHECK(ready());
+  CHECK(ready(Call::kLaunch));
   const auto function = find_function(handle);
   REQUIRE(function != nullptr, CUDA_ERROR_INVALID_HANDLE);
   REQUIRE(extra == nullptr, CUDA_ERROR_NOT_SUPPORTED);

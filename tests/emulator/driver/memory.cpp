@@ -1,5 +1,7 @@
 #include "driver/memory.hpp"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -35,11 +37,19 @@ Pool& default_pool() {
   return *pool;
 }
 
+size_t others_bytes() {
+  struct stat file;
+  const std::string& name = settings().others_file;
+  return !name.empty() && stat(name.c_str(), &file) == 0 ? static_cast<size_t>(file.st_size) : 0;
+}
+
 void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (++asked_for_ == settings().failing_allocation) return nullptr;
   const bool on_device = kind == MemoryKind::kDevice;
-  const size_t left = on_device ? settings().memory_bytes - used_bytes_ : settings().host_bytes - used_host_bytes_;
+  const size_t all = on_device ? settings().memory_bytes : settings().host_bytes;
+  const size_t used = on_device ? used_bytes_ + others_bytes() : used_host_bytes_;
+  const size_t left = all - std::min(all, used);
   if (bytes > left || rounded(bytes) > left) return nullptr;
   void* const raw = new_pages(kGuardBytes + rounded(bytes) + kGuardBytes);
   if (raw == nullptr) return nullptr;

@@ -27,6 +27,9 @@ struct Allocation {
   Pool* pool;
 };
 
+// Bytes of the device that other programs have at the moment.
+size_t others_bytes();
+
 class Memory {
  public:
   // Null where the device, or for host memory this machine, has no more, and where this allocation is to fail. Filled with 0xff: nothing may rely on zeros.

@@ -97,7 +97,7 @@ std::shared_ptr<Function> find_function(CUfunction handle) {
 using namespace emulator;
 
 EXPORT CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
-  CHECK(ready());
+  CHECK(ready(Call::kLoad));
   REQUIRE(handle != nullptr && image != nullptr, CUDA_ERROR_INVALID_VALUE);
   size_t bytes = 0;
   CHECK(image_bytes(image, &bytes));

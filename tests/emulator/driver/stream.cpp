@@ -115,7 +115,7 @@ void progress(const Record& record) {
 }
 
 CUresult synchronise(CUstream handle) {
-  CHECK(ready());
+  CHECK(ready(Call::kStream));
   std::unique_lock<std::recursive_mutex> lock(streams().mutex);
   const auto stream = streams().find(handle);
   REQUIRE(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);

@@ -13,6 +13,11 @@ unsigned long long number(const char* name, unsigned long long otherwise) {
   return value != nullptr && *value != '\0' ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
+std::string text(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
 bool is(const char* name, const char* expected) {
   const char* const value = std::getenv(name);
   return value != nullptr && std::strcmp(value, expected) == 0;
@@ -25,6 +30,8 @@ const Settings& settings() {
       static_cast<size_t>(number("OCELLUS_EMULATOR_MEMORY_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_HOST_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_FAILING_ALLOCATION", 0)),
+      text("OCELLUS_EMULATOR_OTHERS"),
+      text("OCELLUS_EMULATOR_FAIL"),
       static_cast<unsigned>(number("OCELLUS_EMULATOR_CC", 80)),
       is("OCELLUS_EMULATOR_ORDER", "lazy"),
       is("OCELLUS_EMULATOR_COPIES", "early"),

@@ -1,6 +1,7 @@
 // What the environment asks for. README.md explains the variables.
 #pragma once
 #include <cstddef>
+#include <string>
 
 namespace emulator {
 
@@ -10,6 +11,10 @@ struct Settings {
   size_t host_bytes;
   // The allocation that fails, counted from 1; 0: none.
   size_t failing_allocation;
+  // A file as long as what other programs have of the device's memory; empty: they have none.
+  std::string others_file;
+  // KIND:N:CODE, the call with which the context is lost.
+  std::string losing_call;
   unsigned compute_capability;
   bool lazy_streams;
   bool early_copies;

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import cuda
@@ -44,6 +45,16 @@ class Faults(unittest.TestCase):
                 for part in ["faults", *expected]:
                     self.assertIn(part, ended.stderr)
 
+    def test_a_lost_context_stays_lost(self):
+        ended = subprocess.run([sys.executable, __file__, "lose"], capture_output=True, text=True, timeout=60, env={**os.environ, "OCELLUS_EMULATOR_FAIL": "upload:3:700"})
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+    def test_others_have_memory_too(self):
+        with tempfile.NamedTemporaryFile() as others:
+            environment = {**os.environ, "OCELLUS_EMULATOR_MEMORY_BYTES": str(8 << 20), "OCELLUS_EMULATOR_OTHERS": others.name}
+            ended = subprocess.run([sys.executable, __file__, "share", others.name], capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
     def test_none(self):
         ended = child(-1, 0)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
@@ -58,8 +69,43 @@ def fail(how, n):
     cuda.cu("cuCtxSynchronize")
 
 
+def code(call, *arguments):
+    try:
+        cuda.cu(call, *arguments)
+    except cuda.CudaError as error:
+        return error.code
+    return 0
+
+
+def lose():
+    cuda.start()
+    first, second = cuda.Array("f", [1.0]), cuda.Array("f", [2.0])
+    assert (first.get(), second.get()) == ([1.0], [2.0])
+    assert code("cuMemcpyHtoD_v2", first.at, b"1234", ctypes.c_size_t(4)) == 700
+    # Every call from then on, of whatever kind.
+    assert [code("cuMemFree_v2", first.at), code("cuCtxSynchronize"), code("cuMemcpyDtoH_v2", b"1234", second.at, ctypes.c_size_t(4))] == [700] * 3
+
+
+def share(others):
+    cuda.start()
+    free, total, at = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+    os.truncate(others, 5 << 20)
+    cuda.cu("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    assert (free.value, total.value) == (3 << 20, 8 << 20)
+    assert code("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 << 20)) == 2
+    os.truncate(others, 9 << 20)
+    cuda.cu("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    assert free.value == 0
+    os.truncate(others, 0)
+    assert code("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 << 20)) == 0
+
+
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if sys.argv[1:2] == ["lose"]:
+        lose()
+    elif sys.argv[1:2] == ["share"]:
+        share(sys.argv[2])
+    elif len(sys.argv) == 3:
         fail(int(sys.argv[1]), int(sys.argv[2]))
     else:
         unittest.main()
