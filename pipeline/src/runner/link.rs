@@ -75,6 +75,14 @@ impl<T> Intake<T> {
     }
 }
 
+impl<T> Drop for Intake<T> {
+    fn drop(&mut self) {
+        // The channel itself keeps what is in it as long as there is a sender, and that one may be waiting for what its values
+        // hold to come back.
+        while self.places.try_recv().is_ok() {}
+    }
+}
+
 /// What the workers of a pool share.
 pub(super) struct Feed<I, O> {
     pub(super) intake: Intake<I>,
