@@ -1,5 +1,6 @@
 //! A GPU and what it can do.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -11,6 +12,11 @@ use crate::jit::Arch;
 
 /// Oldest driver (CUDA version) whose functions are all there: 12.8.
 const OLDEST_DRIVER: (u32, u32) = (12, 8);
+
+thread_local! {
+    /// The GPU that the thread has bound last: every call of the driver is about this one.
+    static BOUND: Cell<Option<usize>> = const { Cell::new(None) };
+}
 
 /// A GPU, opened. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -58,9 +64,14 @@ impl Device {
     pub fn open(ordinal: usize) -> Result<Self, KernelError> {
         let count = Self::count()?;
         if ordinal >= count {
-            let there = if count == 0 { "none".into() } else { format!("cuda:0 to cuda:{}", count - 1) };
-            return Err(KernelError::gpu(format!("there is no GPU cuda:{ordinal} on this machine ({there})")));
+            let there = match count {
+                0 => "it has none".into(),
+                1 => "it has only cuda:0".into(),
+                _ => format!("it has cuda:0 to cuda:{}", count - 1),
+            };
+            return Err(KernelError::gpu(format!("there is no GPU cuda:{ordinal} on this machine; {there}")));
         }
+        BOUND.set(Some(ordinal));
         let context = check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?;
         // Order of work is ours: see the module's documentation.
         // SAFETY: no slice of cudarc's is ever used, whose events this switch would otherwise keep.
@@ -107,6 +118,7 @@ impl Device {
 
     /// Makes this GPU the calling thread's. Everything here that calls the driver does so first.
     pub(super) fn bind(&self) -> Result<(), KernelError> {
+        BOUND.set(Some(self.0.facts.ordinal));
         check("cuCtxSetCurrent", self.0.context.bind_to_thread())
     }
 
@@ -151,13 +163,14 @@ fn driver_version() -> Result<(u32, u32), KernelError> {
     Ok((version as u32 / 1000, version as u32 % 1000 / 10))
 }
 
-/// Gives a driver's failure the name of the call and a kind.
+/// Gives a driver's failure the name of the call, the GPU and a kind.
 pub(super) fn check<T>(call: &'static str, result: Result<T, result::DriverError>) -> Result<T, KernelError> {
     result.map_err(|error| {
-        let name = error.error_string().map_or_else(|_| format!("{:?}", error.0), |text| text.to_string_lossy().into());
-        match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => KernelError::OutOfMemory { call },
-            _ => KernelError::gpu(format!("{call}: {name}")),
+        if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return KernelError::OutOfMemory { call };
         }
+        let name = error.error_string().map_or_else(|_| format!("{:?}", error.0), |text| text.to_string_lossy().into());
+        let gpu = BOUND.get().map_or_else(String::new, |ordinal| format!(" on cuda:{ordinal}"));
+        KernelError::gpu(format!("{call}{gpu}: {name}"))
     })
 }
