@@ -136,7 +136,8 @@ pub(super) struct ClassifyArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
 
-    /// No progress, no summary, no warnings
+    /// No progress, no summary, no advice. Warnings about what decides the results stay: assumptions about a model without a
+    /// card, and where it runs
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 

@@ -52,9 +52,8 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     // Created first: a job is not run for figures that cannot be written.
     let stats_file = args.stats.as_deref();
     let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
-    if !args.quiet {
-        model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    }
+    // Also with -q: what is assumed decides the results, as the device below does.
+    model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
     let top = args.top.map_or(model.card.output.top, |n| n as usize);
     let (skipped, cancel, split) = (Skipped::default(), Cancel::default(), Arc::default());
@@ -65,12 +64,10 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     // Before the output: it takes long and may fail.
     let Chosen { backend, warnings, note } =
         choose(&job.args, &job.model, &job.classify_desc(), job.threads, &compiling)?;
-    if !job.args.quiet {
-        for warning in &warnings {
-            say(format_args!("warning: {warning}"));
-        }
-        note.filter(|_| job.args.verbose).iter().for_each(say);
+    for warning in &warnings {
+        say(format_args!("warning: {warning}"));
     }
+    note.filter(|_| job.args.verbose).iter().for_each(say);
     let (device, batch) = (backend.name(), backend.batch());
     let precision = precision_of(&job.args, &backend);
     let progress = Progress::new(job.args.quiet);

@@ -141,7 +141,7 @@ fn lane(
     let ranks = ClassifyRanked::ranks(desc);
     if ranks > MAX_K {
         let most = MAX_K - usize::from(desc.background);
-        return Err(JobError::Usage(format!("--top: at most {most} classes on a GPU; use --device cpu")));
+        return Err(JobError::Usage(format!("--top: a GPU finds at most {most} classes, --device cpu more")));
     }
     let options = LaneOptions {
         precision: args.precision.0.unwrap_or(Precision::Fp16),

@@ -18,8 +18,8 @@ use ocellus_kernels::jit::{CacheDir, Stop};
 use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
 use ocellus_kernels::preprocess::{ColourOrder, Filter, Match, PreprocessDesc, ResizeRule};
 use ocellus_kernels::tensor::{DType, Layout};
-use ocellus_sys::Library;
 use ocellus_sys::nvjpeg::Nvjpeg;
+use ocellus_sys::{Attempt, Library, LoadError};
 
 use super::device::jit_options;
 use super::{Exit, args::DoctorArgs};
@@ -40,13 +40,22 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
     for library in [Library::Cuda, Library::Nvrtc, Library::Nvjpeg] {
         match ocellus_sys::load(library) {
             Ok(found) => line(library, found.path().display()),
-            Err(error) => line(library, format_args!("MISSING: {error}")),
+            Err(error) => {
+                line(library, format_args!("MISSING: {error}"));
+                for place in places(&error) {
+                    line("", format_args!("looked in {place}"));
+                }
+            }
         }
     }
     let folder = CacheDir::Default.folder();
     line("compiled kernels", folder.map_or_else(|| "no folder".into(), |folder| folder.display().to_string()));
     let works = match gpus(args) {
         Ok(works) => works,
+        Err(_) if Device::count().is_ok_and(|count| (1..=args.gpu).contains(&count)) => {
+            print(format_args!("\nNothing was tried: there is no cuda:{}; give the number of a GPU above", args.gpu));
+            return Exit::Failed;
+        }
         Err(error) => {
             print(format_args!("\nThe GPU path does not work: {error}\nThe CPU does: ocellus classify --device cpu"));
             return Exit::Failed;
@@ -66,6 +75,19 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
         }
     }
     Exit::Done
+}
+
+/// Where a library was looked for in vain, each folder once, with what the system's loader said of a file that is there.
+fn places(error: &LoadError) -> Vec<String> {
+    let LoadError::NotFound { tried, .. } = error else { return Vec::new() };
+    let place = |Attempt { path, reason }: &Attempt| match (reason, path.parent()) {
+        (Some(reason), _) if path.is_absolute() => format!("{}: {reason}", path.display()),
+        (None, Some(folder)) => folder.display().to_string(),
+        _ => "the folders of the system's loader (ldconfig, LD_LIBRARY_PATH)".into(),
+    };
+    let mut places: Vec<String> = tried.iter().map(place).collect();
+    places.dedup();
+    places
 }
 
 /// How well the GPU path works.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::raw::c_int;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use ocellus_kernels::jit::Stop;
@@ -15,6 +15,9 @@ use crate::stage::Cancel;
 /// The first signal asks the job and the compilation of its kernels to stop, the second ends the process where it is.
 /// Signals that are ignored when the program starts stay so: `nohup` and the background jobs of a script ask for it.
 ///
+/// A file that grows past the limit on its size (`ulimit -f`) sends one too, which would end the process on the spot: with it
+/// caught, the write fails as on a full disk.
+///
 /// # Errors
 /// Where the system does not let signals be caught.
 pub(super) fn watch(cancel: Cancel, compiling: Stop) -> Result<(), JobError> {
@@ -22,10 +25,10 @@ pub(super) fn watch(cancel: Cancel, compiling: Stop) -> Result<(), JobError> {
     // Where the system does not say, none is.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored_signals(&status).unwrap_or(0);
-    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !contains(ignored, *signal));
+    let watched = [SIGINT, SIGTERM, SIGHUP, SIGXFSZ].into_iter().filter(|signal| !contains(ignored, *signal));
     let mut signals = Signals::new(watched).map_err(failed)?;
     let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
+        for _ in signals.forever().filter(|&signal| signal != SIGXFSZ) {
             if !cancel.set() {
                 std::process::exit(Exit::Interrupted as i32);
             }
