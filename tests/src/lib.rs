@@ -4,6 +4,8 @@
 pub mod cases;
 pub mod gold;
 pub mod gpu;
+pub mod job;
+pub mod jpeg;
 pub mod network;
 pub mod random;
 

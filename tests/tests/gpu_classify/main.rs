@@ -395,6 +395,13 @@ fn what_the_gpu_cannot_do_is_said() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {message}");
         assert!(message.contains(hint), "{options:?}: {message}");
     }
+    // Also with -q: it decides what computes the rows.
+    let mut command = ocellus();
+    command.arg("classify").args(&files).arg("--model").arg(fixture.path("net.onnx"));
+    let output = command.args(["--top", "101", "-q"]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("warning: on the CPU: --top: a GPU finds at most 100 classes"), "{message}");
+    assert_eq!(rows(&output).len(), 1);
     let output = fixture.command("cuda:99", &files, &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no GPU cuda:99"));

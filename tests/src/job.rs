@@ -1,0 +1,125 @@
+//! Jobs of the program under test that are watched from outside.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+/// Longest that anything of a job may take here: it only catches hangs.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What a job that waits may use of a processor in a second, in hundredths of one.
+const IDLE_TICKS: u64 = 10;
+
+/// A figure of `/proc/PID/status`, in bytes; `None` where the process has ended.
+pub fn memory_bytes(pid: u32, field: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// Waits for the end of a job.
+///
+/// # Panics
+/// Where it hangs.
+pub fn wait(child: &mut Child) -> ExitStatus {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it hangs");
+        }
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same file by a path that is nearly as long as paths may be, so that few rows fill a pipe.
+pub fn long_path(path: &Path) -> PathBuf {
+    const LEN: usize = 3900;
+    let (folder, name) = (path.parent().unwrap(), path.file_name().unwrap());
+    let dots = "./".repeat(LEN.saturating_sub(path.as_os_str().len()) / 2);
+    folder.join(dots).join(name)
+}
+
+/// How a job fared whose rows nobody read for a while.
+#[derive(Debug)]
+pub struct Blocked {
+    /// Resident memory while it waited, bytes.
+    pub rss_bytes: Vec<u64>,
+    /// Paths that it was given.
+    pub asked: u64,
+    /// Rows that came, in the end.
+    pub rows: Vec<String>,
+    /// Its exit code.
+    pub code: Option<i32>,
+    /// What it said.
+    pub said: String,
+}
+
+/// Runs a job that reads paths from standard input (`-`) and writes JSON lines to a pipe. It gets `paths` again and again,
+/// and nobody reads the rows until it takes no more paths and `blocked` has passed.
+///
+/// # Panics
+/// Where the job goes on to take paths without end, or hangs.
+pub fn with_a_blocked_sink(command: &mut Command, paths: &[PathBuf], blocked: Duration) -> Blocked {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (asked, enough) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut stdin = child.stdin.take().unwrap();
+    let asker = {
+        let (asked, enough) = (Arc::clone(&asked), Arc::clone(&enough));
+        let lines: Vec<String> = paths.iter().map(|path| format!("{}\n", path.display())).collect();
+        thread::spawn(move || {
+            for line in lines.iter().cycle().take_while(|_| !enough.load(SeqCst)) {
+                if stdin.write_all(line.as_bytes()).is_err() {
+                    break;
+                }
+                asked.fetch_add(1, SeqCst);
+            }
+        })
+    };
+    let mut stderr = child.stderr.take().unwrap();
+    let speaker = thread::spawn(move || {
+        let mut said = String::new();
+        stderr.read_to_string(&mut said).map(|_| said)
+    });
+    // Until it has taken nothing and done next to nothing for a second, beside looking whether there is something to do.
+    let (mut last, started) = (0, Instant::now());
+    loop {
+        let busy = busy_ticks(child.id());
+        sleep(Duration::from_secs(1));
+        assert!(started.elapsed() < PATIENCE, "it goes on without end: {last}");
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        let before = std::mem::replace(&mut last, asked.load(SeqCst));
+        if last > 0 && last == before && busy_ticks(child.id()) <= busy + IDLE_TICKS {
+            break;
+        }
+    }
+    let (mut rss_bytes, since) = (Vec::new(), Instant::now());
+    while since.elapsed() < blocked {
+        rss_bytes.push(memory_bytes(child.id(), "VmRSS").expect("it runs"));
+        sleep(Duration::from_millis(100));
+    }
+    assert_eq!(asked.load(SeqCst), last, "it took more paths");
+    enough.store(true, SeqCst);
+    let rows = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
+    asker.join().unwrap();
+    let code = wait(&mut child).code();
+    let said = speaker.join().unwrap().unwrap();
+    Blocked { rss_bytes, asked: asked.load(SeqCst), rows, code, said }
+}
+
+/// Time that the process has used of processors, in hundredths of a second.
+fn busy_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name, in parentheses, may hold anything; user and system time are the twelfth and thirteenth field behind it.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}

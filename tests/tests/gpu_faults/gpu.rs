@@ -1,0 +1,224 @@
+//! A GPU that fails, or that others use. Only the emulator does so on demand.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use serde_json::Value;
+use tests::gpu::{gpu, is_emulated};
+use tests::job::wait;
+use tests::{Random, skip};
+
+use super::{Fixture, device, errors, mixed, photo, rows, text};
+
+/// True where the GPU is the emulator.
+fn is_emulator() -> bool {
+    if device() != "cuda" {
+        return false;
+    }
+    let emulated = gpu().is_some_and(is_emulated);
+    if !emulated {
+        skip("REQUIRE_EMULATOR", "a real GPU does not fail on demand");
+    }
+    emulated
+}
+
+/// Calls that a context can be lost at.
+const KINDS: [&str; 14] = [
+    "allocate",
+    "copy",
+    "download",
+    "event",
+    "fill",
+    "free",
+    "graph",
+    "host-allocate",
+    "host-free",
+    "launch",
+    "load",
+    "record",
+    "stream",
+    "upload",
+];
+
+/// At every kind of call, from the first of a job to the last, in steps that grow: one line that says which GPU and what, no
+/// crash, no hang, and with `--resume` the rows of an undisturbed job.
+#[test]
+fn a_context_that_is_lost_anywhere_ends_the_job_in_order() {
+    if !is_emulator() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let files = [mixed(&fixture), mixed(&fixture), vec![photo("rocket.jpg")], mixed(&fixture)].concat();
+    let options = ["--batch", "2", "--threads", "2", "--precision", "fp32", "-q"];
+    let command = |name: &str| {
+        let output = fixture.path(name);
+        let mut command = fixture.command(&files, &options);
+        command.arg("-o").arg(&output).arg("--resume");
+        (command, output)
+    };
+    let (mut job, whole) = command("whole.jsonl");
+    assert_eq!(job.output().unwrap().status.code(), Some(3));
+    let whole = fs::read(whole).unwrap();
+    let lose = |kind: &str| {
+        let (mut failed, mut with_rows) = (0, 0);
+        for first in (0..).map(|n: u32| 2_u64.pow(n)) {
+            let (mut job, output) = command(&format!("{kind}{first}.jsonl"));
+            job.env("OCELLUS_EMULATOR_FAIL", format!("{kind}:{first}:700"));
+            job.stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child = job.spawn().unwrap();
+            let code = wait(&mut child).code();
+            let said = errors(&child.wait_with_output().unwrap().stderr);
+            // What only fails when all rows are written changes nothing.
+            if code == Some(3) && output.exists() {
+                assert!(fs::read(&output).unwrap() == whole, "{kind}:{first}");
+                break;
+            }
+            failed += 1;
+            assert_eq!(code, Some(1), "{kind}:{first}: {said:?}");
+            let first_line = &said[0];
+            assert!(said.len() == 1 && first_line.starts_with("error: "), "{kind}:{first}: {said:?}");
+            assert!(
+                first_line.contains("cuda:0") && first_line.contains("illegal memory access"),
+                "{kind}:{first}: {first_line}"
+            );
+            let partial = PathBuf::from(format!("{}.partial", output.display()));
+            let kept = fs::read(&partial).unwrap_or_default();
+            assert!(whole.starts_with(&kept) && (kept.is_empty() || kept.ends_with(b"\n")), "{kind}:{first}");
+            with_rows += usize::from(!kept.is_empty());
+            // Without a row it is a job like any other.
+            if !kept.is_empty() {
+                let (mut job, output) = command(&format!("{kind}{first}.jsonl"));
+                let ended = job.output().unwrap();
+                assert_eq!(ended.status.code(), Some(3), "{kind}:{first}: {}", text(&ended.stderr));
+                assert!(fs::read(&output).unwrap() == whole, "{kind}:{first}: not what one run writes");
+            }
+        }
+        (kind.to_owned(), (failed, with_rows))
+    };
+    let queue = Mutex::new(KINDS.iter());
+    let lost = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(kind) = { queue.lock().unwrap().next() } {
+                    let (kind, counts) = lose(kind);
+                    lost.lock().unwrap().insert(kind, counts);
+                }
+            });
+        }
+    });
+    let lost = lost.into_inner().unwrap();
+    println!("kind: jobs that failed, those among them that had written rows: {lost:?}");
+    // Copies within the device belong to other commands.
+    let silent: Vec<_> = lost.iter().filter(|(_, (failed, _))| *failed == 0).map(|(kind, _)| kind.as_str()).collect();
+    assert!(silent.iter().all(|kind| ["copy", "free", "host-free"].contains(kind)), "never called: {silent:?}");
+    let with_rows: usize = lost.values().map(|(_, with_rows)| with_rows).sum();
+    assert!(with_rows >= 5, "hardly any job had written a row: {lost:?}");
+}
+
+/// nvJPEG alone fails from some call on: the CPU decodes what it does not.
+#[test]
+fn decoders_that_fail_from_some_call_on_cost_no_row() {
+    if !is_emulator() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let files = vec![[mixed(&fixture), vec![photo("rocket.jpg")]].concat(); 3].concat();
+    let options = ["--batch", "4", "--threads", "2", "--precision", "fp32", "--format", "jsonl"];
+    let undisturbed = rows(&fixture.command(&files, &options).output().unwrap());
+    let mut by_gpu = Vec::new();
+    for first in [1, 2, 5, 9, 30] {
+        let mut command = fixture.command(&files, &options);
+        let failing = rows(&command.env("EMULATED_NVJPEG", format!("fail-from:{first}")).output().unwrap());
+        assert_same_but_for_the_decoder(&failing, &undisturbed);
+        by_gpu.push(
+            failing.iter().filter(|row| row["decoder"].as_str().is_some_and(|d| d.starts_with("nvjpeg"))).count(),
+        );
+    }
+    assert!(by_gpu[0] == 0 && by_gpu.is_sorted() && by_gpu[4] > 0, "{by_gpu:?}");
+}
+
+/// Rows are equal, bit for bit where the same decoder made the picture.
+fn assert_same_but_for_the_decoder(rows: &[Value], undisturbed: &[Value]) {
+    assert_eq!(rows.len(), undisturbed.len());
+    for (row, expected) in rows.iter().zip(undisturbed) {
+        if row["decoder"] == expected["decoder"] {
+            assert_eq!(row, expected);
+            continue;
+        }
+        for field in ["path", "width", "height", "error"] {
+            assert_eq!(row[field], expected[field], "{row} instead of {expected}");
+        }
+        let scores = |row: &Value| {
+            let top = row["top"].as_array().unwrap_or_else(|| panic!("no result: {row}"));
+            top.iter().map(|s| (s["class"].clone(), s["score"].as_f64().unwrap())).collect::<Vec<_>>()
+        };
+        for ((_, a), (_, b)) in scores(row).iter().zip(scores(expected)) {
+            assert!((a - b).abs() < 2e-2, "{row} instead of {expected}");
+        }
+    }
+}
+
+/// Another program takes and gives memory of the GPU while a job runs, from none to nearly all of it.
+#[test]
+fn memory_that_others_take_meanwhile_costs_no_row() {
+    const MIB: u64 = 1 << 20;
+    const ALL_MIB: u64 = 120;
+    const JOBS: usize = 2;
+    if !is_emulator() {
+        return;
+    }
+    let fixture = Fixture::new();
+    // Larger and larger, so that every batch needs more memory than those before it.
+    let shot = |n: u32| {
+        let path = fixture.path(&format!("shot{n}.jpg"));
+        let of = |x, y| image::Rgb([(x / 7) as u8, (y / 5) as u8, (x ^ y) as u8]);
+        image::RgbImage::from_fn(200 + 90 * n, 160 + 70 * n, of).save(&path).unwrap();
+        path
+    };
+    let files: Vec<PathBuf> = mixed(&fixture).into_iter().chain((0..16).map(shot)).collect();
+    let options = ["--batch", "3", "--threads", "2", "--precision", "fp32", "--format", "jsonl"];
+    let others = fixture.path("others");
+    let command = || {
+        let mut command = fixture.command(&files, &options);
+        command.env("OCELLUS_EMULATOR_MEMORY_BYTES", (ALL_MIB * MIB).to_string());
+        command.env("OCELLUS_EMULATOR_OTHERS", &others).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let undisturbed = rows(&command().output().unwrap());
+    let mut random = Random::new(5);
+    let mut split = 0;
+    for _ in 0..JOBS {
+        hold(&others, 0);
+        let mut command = command();
+        let output = fixture.path("rows.jsonl");
+        command.arg("-o").arg(&output).arg("--overwrite");
+        let mut child = command.spawn().unwrap();
+        // From its first row on: what a job cannot even start with is another test's matter.
+        let partial = PathBuf::from(format!("{}.partial", output.display()));
+        while fs::metadata(&partial).map_or(0, |m| m.len()) == 0 && child.try_wait().unwrap().is_none() {
+            sleep(Duration::from_millis(1));
+        }
+        while child.try_wait().unwrap().is_none() {
+            hold(&others, random.below(ALL_MIB as usize + 1) as u64 * MIB);
+            sleep(Duration::from_millis(random.below(20) as u64));
+        }
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
+        let written = fs::read_to_string(&output).unwrap();
+        let written: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_same_but_for_the_decoder(&written, &undisturbed);
+        split += usize::from(text(&ended.stderr).contains("no memory for"));
+    }
+    println!("{split} of {JOBS} jobs had to split batches");
+    assert!(split > 0, "others were never in the way");
+}
+
+fn hold(others: &Path, bytes: u64) {
+    File::options().create(true).write(true).truncate(false).open(others).unwrap().set_len(bytes).unwrap();
+}

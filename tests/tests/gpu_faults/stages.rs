@@ -1,0 +1,152 @@
+//! A stage that fails or panics, not on one item but as a whole.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::sleep;
+use std::time::Duration;
+
+use ocellus::error::{ErrorKind, ItemError, JobError, StageName};
+use ocellus::frame::{Item, Origin, Results};
+use ocellus::runner::Pipeline;
+use ocellus::sink::{Existing, Format, Row, Writer};
+use ocellus::stage::{Cancel, Stage};
+
+const ROWS: u64 = 300;
+
+/// Gives a row for each number; panics at one of them, in its work or when it is to end.
+struct Fragile {
+    name: &'static str,
+    at: Option<u64>,
+}
+
+impl Fragile {
+    fn reach(&self, id: u64) {
+        assert!(self.at != Some(id), "{} broke\nat {id}", self.name);
+    }
+}
+
+impl Stage for Fragile {
+    type In = Item<Results>;
+    type Out = Item<Results>;
+
+    fn process(&mut self, item: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        self.reach(item.id);
+        emit(item);
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        self.reach(ROWS);
+        Ok(())
+    }
+}
+
+/// As `classify` does it, with stages of which the one of this name panics at `at`.
+fn job(output: &std::path::Path, broken: &str, at: Option<u64>) -> Result<(), JobError> {
+    let format = Format::of_file(output)?;
+    let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, 3)?;
+    let fragile = |name| Fragile { name, at: at.filter(|_| name == broken) };
+    let source = fragile("source");
+    let paths = (0..=ROWS).inspect(move |&id| source.reach(id)).take(ROWS as usize);
+    let paths = paths.map(|id| (id, PathBuf::from(format!("{id}.jpg")))).filter(move |(_, path)| !earlier.take(path));
+    let error = ItemError::new(StageName::Decode, ErrorKind::Corrupt, "made up");
+    let items = paths.map(move |(id, path)| Item::new(id, Origin::File(path), Err(error.clone())));
+    let sink = fragile("sink");
+    let outcome = Pipeline::new(items, Cancel::default())?
+        .pool("first", [fragile("first"), fragile("first"), fragile("first")])?
+        .stage("second", fragile("second"))?
+        .run(|item| {
+            sink.reach(item.id);
+            writer.write(&Row::new(item))
+        });
+    match outcome.end {
+        Ok(()) => writer.finish(),
+        Err(error) => {
+            writer.abandon();
+            Err(error)
+        }
+    }
+}
+
+#[test]
+fn a_stage_that_panics_ends_the_job_and_costs_no_row() {
+    // Of the threads that panic here only.
+    std::panic::set_hook(Box::new(|_| {}));
+    for extension in ["jsonl", "csv", "parquet"] {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join(format!("whole.{extension}"));
+        job(&whole, "", None).unwrap();
+        for (stage, at) in
+            [("source", 7), ("first", 0), ("first", 150), ("second", 299), ("second", ROWS), ("sink", 40)]
+        {
+            let output = folder.path().join(format!("{stage}{at}.{extension}"));
+            let error = job(&output, stage, Some(at)).unwrap_err();
+            assert!(matches!(&error, JobError::Panic { stage: named, .. } if *named == stage), "{error:?}");
+            let line = error.to_string();
+            assert!(line.contains("broke at") && line.lines().count() == 1, "{line:?}");
+            assert!(!output.exists());
+            job(&output, "", None).unwrap();
+            assert!(fs::read(&output).unwrap() == fs::read(&whole).unwrap(), "{extension}, {stage} at {at}");
+        }
+    }
+}
+
+/// A value that its maker learns of when it is gone.
+struct Loan {
+    _gone: Sender<()>,
+}
+
+/// Lends two values at a time, as those who load batches lend two memories.
+#[derive(Default)]
+struct Lender(VecDeque<Receiver<()>>);
+
+impl Stage for Lender {
+    type In = u64;
+    type Out = Loan;
+
+    fn process(&mut self, _: u64, emit: &mut dyn FnMut(Loan)) -> Result<(), JobError> {
+        if self.0.len() == 2 {
+            // Nothing is ever sent: this waits for the value's end.
+            let _ = self.0.pop_front().map(|gone| gone.recv());
+        }
+        let (lent, gone) = channel();
+        self.0.push_back(gone);
+        emit(Loan { _gone: lent });
+        Ok(())
+    }
+}
+
+/// Lets values go until it fails.
+struct Borrower(u64);
+
+impl Stage for Borrower {
+    type In = Loan;
+    type Out = ();
+
+    fn process(&mut self, _: Loan, _: &mut dyn FnMut(())) -> Result<(), JobError> {
+        // So that more of them wait in the queue.
+        sleep(Duration::from_millis(2));
+        self.0 = self.0.checked_sub(1).ok_or(JobError::Interrupted)?;
+        Ok(())
+    }
+}
+
+/// What waits in the queue before a stage that fails goes with it: somebody may be waiting for that.
+#[test]
+fn a_stage_that_fails_lets_go_of_what_it_has_not_taken() {
+    for lenders in 1..4 {
+        for left in 0..8 {
+            let pool = (0..lenders).map(|_| Lender::default());
+            let pipeline = Pipeline::new(0.., Cancel::default()).unwrap().pool("lend", pool).unwrap();
+            let (ended, end) = channel();
+            std::thread::spawn(move || {
+                let outcome = pipeline.stage("borrow", Borrower(left)).unwrap().run(|()| Ok(()));
+                ended.send(outcome.end)
+            });
+            let end = end.recv_timeout(tests::job::PATIENCE).expect("it hangs");
+            assert!(matches!(end, Err(JobError::Interrupted)), "{end:?}");
+        }
+    }
+}
