@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bundle=${1:-target/gpu-bundle}
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
-tests=(gpu_conv gpu_ops gpu_top_k gpu_preprocess gpu_network gpu_engine gpu_classify gpu_bench)
+tests=(gpu_conv gpu_ops gpu_top_k gpu_preprocess gpu_network gpu_engine gpu_classify gpu_bench gpu_faults)
 
 rm -rf "$bundle"
 mkdir -p "$bundle/bin" "$bundle/tests/gpu" "$bundle/tests/golden"
@@ -36,7 +36,7 @@ cp -r configs samples "$bundle/"
 cp -r tests/golden/decode "$bundle/tests/golden/"
 # The tests read these below the workspace's root.
 touch "$bundle/Cargo.toml"
-cp tests/gpu/run.sh tests/gpu/*.py "$bundle/tests/gpu/"
+cp tests/gpu/run.sh tests/gpu/soak.sh tests/gpu/*.py "$bundle/tests/gpu/"
 git rev-parse HEAD >"$bundle/commit"
 
 # Photos to compare precisions on; they are not ours to publish, so they are taken from the test data where it is.

@@ -102,6 +102,8 @@ def show(report):
             print(f"    skipped: {count} ({reason})")
     for tool, count in report["sanitizer"].items():
         print(f"{tool}: {', '.join(f'{value} {key}' for key, value in count.items())}")
+    if soak := report.get("soak"):
+        print(f"soak: {', '.join(f'{key} {value}' for key, value in soak.items())}")
     for result in report["results"]:
         figure = f"{result['value']:12.2f} +- {result['spread']:9.2f} {result['unit']:6}"
         bound = f"{result['bound_percent']:4.0f} %" if result.get("bound_percent") else ""
@@ -124,6 +126,7 @@ def main():
         "driver": driver,
         "tests": tests(logs) if any(logs.glob("gpu_*.log")) else {},
         "sanitizer": read(logs / "sanitizer/summary.json", {}),
+        "soak": read(logs / "soak.json", {}),
         "peers": read(logs / "peers.json", []),
         "results": results,
     }

@@ -2,14 +2,15 @@
 # Tests and measures on a machine with an NVIDIA GPU, its driver and CUDA's libraries, in a folder that
 # tests/gpu/bundle.sh made.
 #
-#   tests/gpu/run.sh [OUTPUT]           everything but sanitizer (default OUTPUT: output)
-#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench peers sanitizer
+#   tests/gpu/run.sh [OUTPUT]           everything but sanitizer and soak (default OUTPUT: output)
+#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench peers sanitizer soak
 #
 # OUTPUT gets report.json and logs.tar.gz, both written anew after every part; what an earlier run of the same commit left in
 # report.json stays where this run does not measure it again.
 #
 # TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
+# SOAK_SECONDS        seconds of the part soak (default 600)
 # NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
 # OCELLUS_CACHE_DIR   keeps compiled kernels for the next run, which sanitizer saves minutes with (default: none are kept)
 set -uo pipefail
@@ -21,8 +22,8 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(doctor tests agreement bench peers)
 for part in "${parts[@]}"; do
     case $part in
-        doctor | tests | agreement | bench | peers | sanitizer) ;;
-        *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+        doctor | tests | agreement | bench | peers | sanitizer | soak) ;;
+        *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
 mkdir -p "$output"
@@ -101,6 +102,12 @@ sanitizer() {
     [ "$seconds" -lt $(($(left) - 10)) ] || seconds=$(($(left) - 10))
     TAIL=100 logged sanitizer $((seconds + 20)) env PATH="$PATH:/usr/local/cuda/bin" python3 tests/gpu/sanitizer.py "$logs/sanitizer" --seconds "$seconds" \
         --tools "${SANITIZER_TOOLS:-memcheck,racecheck,initcheck}" ${NUMBER_OF_JOBS:+--jobs "$NUMBER_OF_JOBS"}
+}
+
+# One job that runs long. CUDA_VISIBLE_DEVICES keeps it on a GPU of its own.
+soak() {
+    local seconds=${SOAK_SECONDS:-600}
+    SOAK_JSON=$logs/soak.json logged soak $((seconds + 300)) tests/gpu/soak.sh "$seconds" --device cuda
 }
 
 for part in "${parts[@]}"; do

@@ -21,7 +21,7 @@ import time
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 # Their own processes only look whether there is a GPU.
-STARTS_THE_PROGRAM = ("gpu_bench", "gpu_classify")
+STARTS_THE_PROGRAM = ("gpu_bench", "gpu_classify", "gpu_faults")
 OPTIONS = [
     # Neither the workers that compile nor the tests' other children use the GPU.
     *("--target-processes", "application-only"),
@@ -80,11 +80,13 @@ class Queue:
         self.plain, self.tools = plain, tools
         self.ready, self.running_plain = [], 0
         self.changed = threading.Condition()
+        # A worker has failed: nobody may wait for what it would have done.
+        self.closed = False
 
     def take(self, longest):
         """The next job; None when there will be none."""
         with self.changed:
-            while True:
+            while not self.closed:
                 if self.plain:
                     self.running_plain += 1
                     return self.plain.pop(0)
@@ -94,6 +96,12 @@ class Queue:
                 if not self.running_plain:
                     return None
                 self.changed.wait()
+            return None
+
+    def close(self):
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
 
     def ran_plainly(self, job):
         with self.changed:
@@ -107,6 +115,8 @@ class Run:
     def __init__(self, output, tools, jobs, deadline):
         self.output, self.tools, self.jobs, self.deadline = output, tools, jobs, deadline
         self.done, self.lock = [], threading.Lock()
+        # What ended a worker.
+        self.failures = []
         self.ocellus = pathlib.Path("bin/ocellus").resolve()
         self.output.mkdir(parents=True, exist_ok=True)
 
@@ -187,6 +197,14 @@ class Run:
         return sorted(self.output.glob(f"{job.tool}-{job.program.name}-{job.test}.*.log"))
 
     def work(self, queue, slot):
+        """A worker's life. An error of its own, not of a test, ends the run: what was not seen must not count as clean."""
+        try:
+            self.work_off(queue, slot)
+        except BaseException as error:
+            self.failures.append(error)
+            queue.close()
+
+    def work_off(self, queue, slot):
         while (job := queue.take(longest=slot % 3 != 2)) is not None:
             self.run(job, slot)
             if not job.tool:
@@ -205,6 +223,8 @@ class Run:
                 with self.lock:
                     counts = collections.Counter(job.tool or "plain" for job in self.done)
                 print(f"{self.deadline - time.monotonic():4.0f} s left, done: {dict(counts)}", flush=True)
+        if self.failures:
+            raise self.failures[0]
 
 
 def blocks(log):

@@ -50,6 +50,7 @@ fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
     write(&first.join("bench-a.json"), &json!([figure("infer", 5.0), figure("decode", 30.0)]).to_string());
     write(&first.join("peers.json"), &json!([peer("slow", 10.0), peer("fast", 20.0)]).to_string());
     write(&second.join("bench-a.json"), &json!([figure("infer", 7.0)]).to_string());
+    write(&second.join("soak.json"), &json!({ "seconds": 600, "images": 5 }).to_string());
     write(&second.join("sanitizer/summary.json"), &json!({ "memcheck": { "tests": 3, "errors": 0 } }).to_string());
     let report = |logs: &Path, commit: &str| {
         run(python("report.py").arg(logs).arg(commit).arg(&file));
@@ -71,7 +72,7 @@ fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
 
     let added = report(&second, "abc");
     assert_eq!(added["tests"], whole["tests"]);
-    assert_eq!(added["sanitizer"]["memcheck"]["tests"], 3);
+    assert_eq!((&added["sanitizer"]["memcheck"]["tests"], &added["soak"]["images"]), (&json!(3), &json!(5)));
     let values: Vec<_> = added["results"].as_array().unwrap().iter().map(|r| (&r["name"], &r["value"])).collect();
     assert_eq!(values, [(&json!("decode"), &json!(30.0)), (&json!("infer"), &json!(7.0))]);
     assert_eq!(report(&second, "def")["results"].as_array().unwrap().len(), 1);
@@ -118,5 +119,78 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
         ["Invalid read", "at conv+0x10", "timed out: gpu_x::slow", "failed: gpu_x::cut", "failed: gpu_x::broken"]
     {
         assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
+
+/// A worker that cannot do its work, here for the name of a test that is no file's: no summary says that all is well.
+#[test]
+fn an_error_of_the_sanitizers_own_fails_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    program(&folder.path().join("bin/gpu_x"), "[ \"$1\" = --list ] && echo 'no/file: test'\n");
+    let mut sanitizer = python("sanitizer.py");
+    sanitizer.args(["out", "--tools", "memcheck", "--seconds", "20", "--jobs", "3"]);
+    let output = sanitizer.current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("no/file"), "{said}");
+    assert!(!folder.path().join("out/summary.json").exists());
+}
+
+/// What a soak says of a program that only pretends to classify: `$HOW` says how well.
+#[test]
+fn a_soak_sees_what_grows_slows_down_changes_or_is_missing() {
+    let fake = r#"
+import os, sys
+if sys.argv[1] == "bench":
+    os.makedirs(sys.argv[-1])
+    for n in range(4):
+        open(f"{sys.argv[-1]}/{n}.jpg", "wb").write(b"x" * 1000)
+    sys.exit()
+import time
+how, kept = os.environ["HOW"], []
+for n, line in enumerate(sys.stdin.buffer):
+    path = line.strip()
+    if how == "forgets" and n == 500:
+        continue
+    if how == "changes" and n > 5000 and n % 2:
+        path += b"x"
+    if how == "grows":
+        kept.append(bytearray(20000))
+    bad = b',"error":{' if b"bad" in path else b""
+    sys.stdout.buffer.write(b'{"path":"' + path + b'"' + bad + b"}\n")
+    if n % 10 == 0:
+        time.sleep(0.01 * (1 + n / 1000 if how == "slows" else 1))
+sys.exit(3)
+"#;
+    let cases = [
+        ("well", None),
+        ("grows", Some("rss rose")),
+        ("slows", Some("the rate fell")),
+        ("changes", Some("rows that changed")),
+        ("forgets", Some("rows for")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    program(&folder.path().join("ocellus"), "exec python3 -B \"$(dirname \"$0\")/fake.py\" \"$@\"\n");
+    fs::write(folder.path().join("fake.py"), fake).unwrap();
+    // At the same time: each takes as long as it is told to.
+    let soaks = cases.map(|(how, _)| {
+        let mut soak = Command::new(workspace_root().join("tests/gpu/soak.sh"));
+        soak.arg("12").env("OCELLUS_TEST_PROGRAM", folder.path().join("ocellus")).env("HOW", how);
+        soak.env("SOAK_LIGHT", "1").stdout(std::process::Stdio::piped()).spawn().unwrap()
+    });
+    for ((how, problem), soak) in cases.into_iter().zip(soaks) {
+        let output = soak.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let figures: Value = serde_json::from_str(&said).unwrap();
+        let problems = figures["problems"].to_string();
+        assert!(figures["images"].as_u64().unwrap() > 1000 && figures["failed"].as_u64().unwrap() > 0, "{how}: {said}");
+        match problem {
+            // A busy machine may make anything slower.
+            None => assert!(
+                figures["problems"].as_array().unwrap().iter().all(|p| p.as_str().unwrap().contains("rate")),
+                "{said}"
+            ),
+            Some(problem) => assert!(problems.contains(problem) && output.status.code() == Some(1), "{how}: {said}"),
+        }
     }
 }
