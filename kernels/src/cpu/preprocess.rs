@@ -30,13 +30,21 @@ impl Preprocessor {
     /// # Errors
     /// Where a size is 0 or beyond 65,536 pixels, or `mean` and `std` do not give finite numbers.
     pub fn new(desc: PreprocessDesc) -> Result<Self, KernelError> {
+        Self::with_isa(desc, Isa::best())
+    }
+
+    /// As [`Preprocessor::new`], with the instructions of `isa`: the bits do not depend on it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_isa(desc: PreprocessDesc, isa: Isa) -> Result<Self, KernelError> {
         check(&desc)?;
         let mut f32_values = Box::new([[0.0; 256]; 3]);
         for (values, (factor, shift)) in f32_values.iter_mut().zip(constants(&desc)?) {
             values.iter_mut().enumerate().for_each(|(v, value)| *value = (v as f32).mul_add(factor, shift));
         }
         let f16_values = Box::new(f32_values.map(|values| values.map(f16::from_f32)));
-        Ok(Self { desc, resampler: Resampler::new(Isa::best()), pixels: Vec::new(), f32_values, f16_values })
+        Ok(Self { desc, resampler: Resampler::new(isa), pixels: Vec::new(), f32_values, f16_values })
     }
 
     /// Fills `out` (3 x height x width values in the description's layout) from a picture of `width_px` x `height_px`

@@ -177,6 +177,23 @@ impl CudaEngine {
         staging.write(input, functions, (network, placed))
     }
 
+    /// The first output of the network for that many images, as [`Engine::run`] gives it: of the run that was enqueued last.
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// Where they are more than the network takes, there is no memory for the copy, or the driver or earlier work failed.
+    pub fn read_output(&mut self, images: usize) -> Result<Vec<f32>, KernelError> {
+        let Self { networks, functions, stream, staging, .. } = self;
+        let network = smallest_for(networks, images).ok_or_else(no_batch_size)?;
+        let (_, placed) = network.output(0).ok_or_else(no_batch_size)?;
+        let batch = network.batch();
+        if images > batch {
+            return Err(KernelError::invalid("output", format!("{images} images are too many")));
+        }
+        let staging = staging_of(staging, stream, bytes_of(&placed.as_f32()))?;
+        Ok(staging.read(placed.tensor.len() / batch * images, functions, (network, placed))?.collect())
+    }
+
     /// Takes the memory that [`CudaEngine::write_input`] needs for so many images, which it then has.
     ///
     /// # Errors

@@ -117,17 +117,34 @@ impl DeviceMemory {
     /// # Errors
     /// Where `to` is longer than this, or the driver or earlier work failed.
     pub fn read(&self, to: &mut [u8]) -> Result<(), KernelError> {
-        if to.len() > self.len_bytes {
-            return Err(KernelError::invalid("read", format!("{} of {} bytes", to.len(), self.len_bytes)));
-        }
-        self.stream.device().bind()?;
-        if !to.is_empty() {
-            // SAFETY: no more bytes than there are; `to` is borrowed until the copy is done, which is waited for.
-            let copied = unsafe { result::memcpy_dtoh_async(to, self.address, self.stream.handle()) };
-            check("cuMemcpyDtoHAsync", copied)?;
-        }
-        self.stream.synchronize()
+        self.read_from(0, to)
     }
+
+    /// Reads bytes `from..from + to.len()` back, as [`DeviceMemory::read`] does the first.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_from(&self, from: usize, to: &mut [u8]) -> Result<(), KernelError> {
+        if !self.holds(from, to.len()) {
+            return Err(KernelError::invalid("read", format!("{} bytes at {from} of {}", to.len(), self.len_bytes)));
+        }
+        // SAFETY: no more bytes than there are.
+        unsafe { read_address(&self.stream, self.address + from as u64, to) }
+    }
+}
+
+/// Copies memory of the GPU to the host, behind what `stream` was given before, and waits for it.
+///
+/// # Safety
+/// So many bytes must be there.
+pub(super) unsafe fn read_address(stream: &Stream, address: u64, to: &mut [u8]) -> Result<(), KernelError> {
+    stream.device().bind()?;
+    if !to.is_empty() {
+        // SAFETY: that these bytes are there is the caller's promise; `to` is borrowed until the copy is done.
+        let copied = unsafe { result::memcpy_dtoh_async(to, address, stream.handle()) };
+        check("cuMemcpyDtoHAsync", copied)?;
+    }
+    stream.synchronize()
 }
 
 /// Enqueues the filling of memory.

@@ -1,6 +1,6 @@
 //! Memory for the planes of a batch of pictures, used again for the next batch.
 
-use super::memory::{DeviceMemory, fill_address};
+use super::memory::{DeviceMemory, fill_address, read_address};
 use super::stream::{Event, Stream};
 use crate::error::KernelError;
 
@@ -118,6 +118,21 @@ impl PlaneArena {
         self.blocks.clear();
         self.used_bytes = 0;
         Ok(())
+    }
+
+    /// The samples of a plane, row by row with their padding, behind what the arena's stream was given before: to look at
+    /// what a decoder made. Waits.
+    ///
+    /// # Errors
+    /// Where the plane is not in the arena, or the driver or earlier work failed.
+    pub fn read(&self, plane: &Plane) -> Result<Vec<u8>, KernelError> {
+        if !self.holds(plane) {
+            return Err(KernelError::invalid("read", "a plane outside the arena"));
+        }
+        let mut bytes = vec![0; plane.pitch_bytes as usize * plane.rows as usize];
+        // SAFETY: the plane is in the arena's memory, which is given back in the order of this stream.
+        unsafe { read_address(&self.stream, plane.address, &mut bytes) }?;
+        Ok(bytes)
     }
 
     /// Enqueues the filling of a plane, in the order of the arena's stream.

@@ -100,6 +100,15 @@ impl Stream {
     }
 }
 
+/// How a thread waits for an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Asleep: costs no processor time, and tens of microseconds until it wakes.
+    Asleep,
+    /// Awake, which keeps a core busy: for the one picture that somebody waits for.
+    Awake,
+}
+
 /// A mark in a stream.
 #[derive(Debug)]
 pub struct Event {
@@ -127,8 +136,19 @@ impl Event {
     /// # Errors
     /// Where the driver fails.
     pub fn new(device: &Device) -> Result<Self, KernelError> {
-        let (sleeps, untimed) =
-            (sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32);
+        Self::waited_for(device, Waiting::Asleep)
+    }
+
+    /// A mark that has happened until it is recorded, and how a thread waits for it.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn waited_for(device: &Device, waiting: Waiting) -> Result<Self, KernelError> {
+        let untimed = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
+        let sleeps = match waiting {
+            Waiting::Asleep => sys::CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32,
+            Waiting::Awake => 0,
+        };
         Self::with_flags(device, sleeps | untimed)
     }
 

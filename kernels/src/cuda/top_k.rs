@@ -7,7 +7,7 @@ use super::memory::{DeviceMemory, PinnedMemory};
 use super::module::{Shape, Value};
 use super::network::Functions;
 use super::schedule::{Placed, size_of};
-use super::stream::Event;
+use super::stream::{Event, Waiting};
 use crate::error::KernelError;
 use crate::jit::Jit;
 
@@ -60,8 +60,16 @@ impl TopK {
     /// # Errors
     /// [`KernelError::OutOfMemory`], or where the driver fails.
     pub fn results(&self) -> Result<TopKResults, KernelError> {
+        self.results_waited_for(Waiting::Asleep)
+    }
+
+    /// As [`TopK::results`], and how [`TopKResults::wait`] waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn results_waited_for(&self, waiting: Waiting) -> Result<TopKResults, KernelError> {
         let memory = PinnedMemory::new(&self.device, self.max_batch * self.layout.row_bytes())?;
-        Ok(TopKResults { layout: self.layout, memory, written: Event::new(&self.device)? })
+        Ok(TopKResults { layout: self.layout, memory, written: Event::waited_for(&self.device, waiting)? })
     }
 
     /// Enqueues the search over an output of a network, on the stream of its memory. What `results` held before is gone.

@@ -16,7 +16,7 @@ use super::device::Device;
 use super::gpu::Gpu;
 use super::module::Function;
 use super::planes::{Plane, PlaneArena};
-use super::stream::Stream;
+use super::stream::{Stream, Waiting};
 use crate::error::KernelError;
 use crate::jit::KernelSpec;
 
@@ -118,6 +118,7 @@ trait Path {
 pub struct JpegDecoder {
     batch: Option<Batch>,
     hybrid: Hybrid,
+    waiting: Waiting,
     stream: Stream,
     // Last: its context is that of all the others.
     jpeg: Jpeg,
@@ -129,10 +130,19 @@ impl JpegDecoder {
     /// # Errors
     /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
     pub fn new(jpeg: &Jpeg, stream: &Stream) -> Result<Self, KernelError> {
+        Self::waiting(jpeg, stream, Waiting::Asleep)
+    }
+
+    /// As [`JpegDecoder::new`], and how [`JpegDecoder::decode`] waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn waiting(jpeg: &Jpeg, stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
         jpeg.device.bind()?;
         Ok(Self {
-            batch: jpeg.batch.as_ref().map(|batch| Batch::new(jpeg, batch, stream)).transpose()?,
-            hybrid: Hybrid::new(&jpeg.hybrid, stream)?,
+            batch: jpeg.batch.as_ref().map(|batch| Batch::new(jpeg, batch, stream, waiting)).transpose()?,
+            hybrid: Hybrid::new(&jpeg.hybrid, stream, waiting)?,
+            waiting,
             stream: stream.clone(),
             jpeg: jpeg.clone(),
         })
@@ -157,7 +167,7 @@ impl JpegDecoder {
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
             // Buffers grow to the largest picture and never shrink. They go before others come.
             self.batch = None;
-            *self = Self::new(&self.jpeg.clone(), &self.stream.clone())?;
+            *self = Self::waiting(&self.jpeg.clone(), &self.stream.clone(), self.waiting)?;
         }
         enqueued.and(waited).map(|()| served)
     }
