@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Item, Outputs, PictureInfo, Ranked, Ranking, Results, Scored};
+use crate::model::card;
 use crate::stage::Stage;
 
 /// What a classifier's output means.
@@ -32,6 +33,15 @@ pub struct ClassifyDesc {
 }
 
 impl ClassifyDesc {
+    /// What a model's card says.
+    pub fn of(labels: Vec<Arc<str>>, output: &card::Output) -> Self {
+        let scores = match output.decoder {
+            card::Decoder::Softmax => Scores::Logits,
+            card::Decoder::Probabilities => Scores::Probabilities,
+        };
+        Self { scores, background: output.background, labels, top: output.top, threshold: output.threshold }
+    }
+
     /// A class as a row names it.
     fn scored(&self, class: usize, score: f32) -> Scored {
         let label = self.labels.get(class).cloned().unwrap_or_else(|| class.to_string().into());
@@ -64,12 +74,7 @@ impl Classify {
     /// The best classes for one image's values: highest score first, ties by lower class.
     fn top(&self, values: &[f32]) -> Result<Vec<Scored>, ItemError> {
         let desc = &self.desc;
-        let probabilities = match desc.scores {
-            Scores::Logits => softmax(values),
-            Scores::Probabilities if values.iter().all(|v| v.is_finite()) => Some(probabilities(values)?),
-            Scores::Probabilities => None,
-        };
-        let probabilities = probabilities.ok_or_else(not_finite)?;
+        let probabilities = scores(desc, values)?;
         let classes = &probabilities[usize::from(desc.background).min(probabilities.len())..];
         let mut order: Vec<usize> = (0..classes.len()).collect();
         let best_first = |a: &usize, b: &usize| classes[*b].total_cmp(&classes[*a]).then(a.cmp(b));
@@ -90,6 +95,19 @@ fn probabilities(values: &[f32]) -> Result<Vec<f32>, ItemError> {
         return Err(no_probability(*value));
     }
     Ok(values.iter().map(|v| v.clamp(0.0, 1.0)).collect())
+}
+
+/// Probabilities of all values of an output, those of classes that are never reported among them.
+///
+/// # Errors
+/// Where a value is not finite, or is no probability where it should be one.
+pub fn scores(desc: &ClassifyDesc, values: &[f32]) -> Result<Vec<f32>, ItemError> {
+    let scores = match desc.scores {
+        Scores::Logits => softmax(values),
+        Scores::Probabilities if values.iter().all(|v| v.is_finite()) => Some(probabilities(values)?),
+        Scores::Probabilities => None,
+    };
+    scores.ok_or_else(not_finite)
 }
 
 /// e^(x - max) / sum of e^(x - max), summed in double precision; `None` where a value is NaN or no value is finite.

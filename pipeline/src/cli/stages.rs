@@ -10,9 +10,8 @@ use crate::error::{JobError, StageName};
 use crate::frame::{Encoded, Item, Results};
 use crate::gpu::{Collect, InferParts, Lane, LoadParts};
 use crate::infer::Infer;
-use crate::model::card;
 use crate::model::load::Model;
-use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked, Scores};
+use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked};
 use crate::preprocess::{Batcher, Preprocess};
 use crate::runner::{PerItem, Pipeline, Then};
 use crate::source::{ReadAhead, ReadLarge};
@@ -115,15 +114,6 @@ impl Stages<'_> {
 
 /// What becomes of a model's scores; without a threshold the model's own counts.
 pub(super) fn classify_desc(model: &Model, top: usize, threshold: Option<f32>) -> ClassifyDesc {
-    let output = &model.card.output;
-    ClassifyDesc {
-        scores: match output.decoder {
-            card::Decoder::Softmax => Scores::Logits,
-            card::Decoder::Probabilities => Scores::Probabilities,
-        },
-        background: output.background,
-        labels: model.labels.clone(),
-        top,
-        threshold: threshold.unwrap_or(output.threshold),
-    }
+    let desc = ClassifyDesc::of(model.labels.clone(), &model.card.output);
+    ClassifyDesc { top, threshold: threshold.unwrap_or(desc.threshold), ..desc }
 }

@@ -1,5 +1,8 @@
 //! From planes in the GPU's memory to the best classes: preprocessing, network and ranking on one stream, without the host.
 
+mod probe;
+mod single;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,6 +12,8 @@ use ocellus_kernels::cuda::network::Network;
 use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::preprocess::GpuPreprocess;
 use ocellus_kernels::cuda::top_k::{TopK, TopKResults};
+pub use probe::{Probe, Probed};
+pub use single::{Answer, Single};
 
 use super::lend::{Home, Lent};
 use super::load::{Content, Loaded, LoadedBatch};

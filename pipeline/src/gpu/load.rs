@@ -280,7 +280,7 @@ fn known_desc(item: &Item<Work>) -> Option<PictureDesc> {
     }
 }
 
-fn decoder_of(path: JpegPath) -> Decoder {
+pub(super) fn decoder_of(path: JpegPath) -> Decoder {
     match path {
         JpegPath::Hardware => Decoder::NvjpegHw,
         JpegPath::Hybrid => Decoder::NvjpegHybrid,

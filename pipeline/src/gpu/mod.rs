@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
-pub use infer::{Collect, Infer, InferParts, Pending};
+pub use infer::{Answer, Collect, Infer, InferParts, Pending, Probe, Probed, Single};
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};
 use ocellus_kernels::KernelError;

@@ -77,7 +77,11 @@ const LAYERS: [(&str, &[Layer]); 2] = [
             ("postprocess", &["error", "frame", "stage", "model::card"]),
             ("sink", &["error", "frame", "stage"]),
             ("gpu", &["error", "frame", "stage", "model"]),
-            ("bench", &["error", "decode", "gpu", "model"]),
+            ("bench", &["error", "stage", "frame", "decode", "gpu", "infer", "model"]),
+            // A job of one file: the library's callers get it put together.
+            ("single", &["error", "frame", "stage", "decode", "gpu", "postprocess", "model"]),
+            // Compares what whole chains of stages make of a file.
+            ("parity", &["error", "frame", "stage", "decode", "gpu", "infer", "postprocess", "model"]),
             // Puts stages together.
             ("cli", &[""]),
             ("main", &["cli"]),
@@ -99,7 +103,15 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     // which evaluates one operator at a time.
     (
         "ocellus_kernels::cpu",
-        &["pipeline/src/cli", "pipeline/src/infer", "pipeline/src/preprocess", "pipeline/src/model/passes/fold"],
+        &[
+            "pipeline/src/cli",
+            "pipeline/src/infer",
+            "pipeline/src/preprocess",
+            "pipeline/src/model/passes/fold",
+            // Measured alone, and the reference that other paths are compared with.
+            "pipeline/src/bench/cpu",
+            "pipeline/src/parity",
+        ],
     ),
     ("ocellus_kernels::cuda", &["pipeline/src/cli", "pipeline/src/gpu", "pipeline/src/bench"]),
 ];
