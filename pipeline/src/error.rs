@@ -106,6 +106,9 @@ pub enum JobError {
     /// The engine refused a plan or failed in a run.
     #[error(transparent)]
     Kernel(#[from] ocellus_kernels::KernelError),
+    /// There is no GPU to use.
+    #[error("{0}; ocellus doctor says what is missing, and classify, parity and bench e2e take --device cpu")]
+    NoGpu(ocellus_kernels::KernelError),
     /// The GPU's kernels could not be compiled.
     #[error(transparent)]
     Jit(#[from] ocellus_kernels::jit::JitError),

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::gpu::gpu;
@@ -37,18 +39,24 @@ fn text(bytes: &[u8]) -> String {
 
 /// Measures, and checks that exactly these figures come out, in the table and in the file.
 fn measure(arguments: &[&str], unit: &str, names: &[&str]) -> (Vec<Value>, Output) {
+    measure_units(arguments, &names.iter().map(|&name| (name, unit)).collect::<Vec<_>>())
+}
+
+/// The same for figures of several units.
+fn measure_units(arguments: &[&str], names: &[(&str, &str)]) -> (Vec<Value>, Output) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("figures.json");
     let output = bench(arguments).arg("--json").arg(&file).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     let figures: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    let found: Vec<_> = figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect();
-    assert_eq!(found, names, "{arguments:?}");
+    let text_of = |figure: &'_ Value, field: &str| figure[field].as_str().unwrap().to_owned();
+    let found: Vec<_> = figures.iter().map(|figure| (text_of(figure, "name"), text_of(figure, "unit"))).collect();
+    let expected: Vec<_> = names.iter().map(|(name, unit)| ((*name).to_owned(), (*unit).to_owned())).collect();
+    assert_eq!(found, expected, "{arguments:?}");
     for figure in &figures {
         // JSON has no infinity and no NaN: they would be null.
         assert!(figure["value"].as_f64().is_some_and(|value| value > 0.0), "{figure}");
         assert!(figure["spread"].as_f64().is_some_and(|spread| spread >= 0.0), "{figure}");
-        assert_eq!(figure["unit"], unit, "{figure}");
         assert_eq!(figure["bound_percent"].is_null(), figure["bound"].is_null(), "{figure}");
         assert!(text(&output.stdout).contains(figure["name"].as_str().unwrap()), "{}", text(&output.stdout));
     }
@@ -88,6 +96,13 @@ fn decoding() {
         let name = format!("decode.{path}.49x33");
         measure(&[&["decode", "--path", path], &size[..]].concat(), "img/s", &[&name]);
     }
+    // Other files have other names.
+    for (sampling, quality, name) in
+        [("444", "90", "49x33.444"), ("gray", "75", "49x33.q75.gray"), ("422", "75", "49x33.q75.422")]
+    {
+        let kind = ["decode", "--sampling", sampling, "--quality", quality, "--seed", "7"];
+        measure(&[&kind, &size[..]].concat(), "img/s", &[&format!("decode.hw.{name}")]);
+    }
 }
 
 #[test]
@@ -112,12 +127,86 @@ fn files_to_labels() {
     let model = network(folder.path());
     let arguments = ["e2e", "--size", "48x32", "--pictures", "3", "--batch", "2", "--seconds", "1", "--model"];
     let arguments = [&arguments[..], &[model.to_str().unwrap()]].concat();
-    let (_, output) = measure(&arguments, "img/s", &["e2e.tiny.fp16.48x32"]);
+    let whole = [("e2e.tiny.fp16.48x32", "img/s"), ("e2e.tiny.fp16.48x32.cores", "cores")];
+    let (_, output) = measure_units(&arguments, &whole);
     let said = text(&output.stderr);
-    for part in ["decoded by: nvjpeg-hw ", "the bound: ", "load ", "busy"] {
+    for part in ["decoded by: nvjpeg-hw ", "the bound: ", "load ", "busy", " cores, ", "images a core-second"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     assert!(!said.contains("zune"), "{said}");
+    let parts = [("infer.tiny.fp16.b2", "img/s"), ("decode.hw.48x32", "img/s")];
+    let (figures, _) = measure_units(&[&arguments[..], &["--bound"]].concat(), &[parts, whole].concat());
+    let bound = figures[2]["value"].as_f64().unwrap() / figures[2]["bound_percent"].as_f64().unwrap() * 100.0;
+    let slower = figures[..2].iter().map(|figure| figure["value"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    assert!((bound / slower - 1.0).abs() < 1e-9, "{bound} instead of {slower}");
+}
+
+#[test]
+fn files_to_labels_without_a_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let arguments =
+        ["e2e", "--device", "cpu", "--size", "48x32", "--pictures", "3", "--seconds", "1", "--bound", "--model"];
+    let arguments = [&arguments[..], &[model.to_str().unwrap()]].concat();
+    let names = [("e2e.tiny.fp32.cpu.48x32", "img/s"), ("e2e.tiny.fp32.cpu.48x32.cores", "cores")];
+    let (figures, output) = measure_units(&arguments, &names);
+    assert_bounded(&figures[..1]);
+    let said = text(&output.stderr);
+    for part in ["each stage alone on ", "decode+resize", " cores, "] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
+
+#[test]
+fn one_file_at_a_time() {
+    if gpu().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let arguments =
+        ["latency", "--size", "48x32", "--pictures", "3", "--runs", "20", "--model", model.to_str().unwrap()];
+    for (path, middle, decoder) in [
+        ("auto", "", ""),
+        ("engines", ".engines", "nvjpeg-hw"),
+        ("hybrid", ".hybrid", "nvjpeg-hybrid"),
+        ("cpu", ".cpu", ""),
+    ] {
+        let names = ["p50", "p90", "p99", "max"].map(|end| format!("latency.tiny.fp16{middle}.48x32.{end}"));
+        let (figures, output) =
+            measure(&[&arguments[..], &["--path", path]].concat(), "ms", &names.each_ref().map(String::as_str));
+        let values: Vec<_> = figures.iter().map(|figure| figure["value"].as_f64().unwrap()).collect();
+        assert!(values.is_sorted(), "{values:?}");
+        assert!(text(&output.stderr).contains(&format!("decoded by: {decoder}")), "{}", text(&output.stderr));
+    }
+}
+
+/// A measurement that is stopped by a signal ends as an interrupted job does, and leaves nothing behind.
+#[test]
+fn a_signal_leaves_no_temporary_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    // Whoever runs the tests may ignore signals, as under `nohup`; the program would go on ignoring them.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,TERM", "--"]).arg(ocellus().get_program());
+    command.args(["bench", "e2e", "--device", "cpu", "--size", "48x32", "--seconds", "3600", "--model"]).arg(&model);
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Its own: other tests have folders of the same kind.
+    let prefix = format!("ocellus-bench-{}-", child.id());
+    let folders = || {
+        let parents = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
+        let entries = parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
+    };
+    let started = Instant::now();
+    while folders() == 0 {
+        assert!(started.elapsed() < Duration::from_secs(60), "it never began");
+        sleep(Duration::from_millis(20));
+    }
+    sleep(Duration::from_millis(1000));
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(folders(), 0, "left behind");
 }
 
 #[test]
@@ -155,6 +244,11 @@ fn wrong_usage_is_one_line() {
         (&["infer", "--batch", "0"], "--batch"),
         (&["e2e", "--size", "50x50", "--precision", "int4"], "fp16"),
         (&["corpus", "--size", "50x50"], "FOLDER"),
+        (&["decode", "--quality", "0"], "1..=100"),
+        (&["decode", "--sampling", "411"], "422"),
+        (&["e2e", "--device", "tpu"], "cpu"),
+        (&["latency", "--path", "hw"], "engines"),
+        (&["--size", "50x50", "infer"], "infer"),
     ] {
         let output = bench(arguments).output().unwrap();
         let said = text(&output.stderr);

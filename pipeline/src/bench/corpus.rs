@@ -7,8 +7,36 @@ use std::thread::available_parallelism;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
+use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
+
 use super::on_threads;
 use crate::error::JobError;
+use crate::stage::Cancel;
+
+/// How the colours of made pictures are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Chroma as large as luma.
+    Y444,
+    /// Of half the width.
+    Y422,
+    /// Of half the width and height.
+    Y420,
+    /// None.
+    Gray,
+}
+
+impl Sampling {
+    /// As names write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Y444 => "444",
+            Self::Y422 => "422",
+            Self::Y420 => "420",
+            Self::Gray => "gray",
+        }
+    }
+}
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,15 +50,46 @@ pub struct CorpusDesc {
     /// 1 to 100.
     pub quality: u8,
     /// Chroma subsampling.
-    pub sampling: SamplingFactor,
+    pub sampling: Sampling,
     /// Whether files are progressive.
     pub progressive: bool,
+    /// Other pictures for each.
+    pub seed: u64,
 }
 
 impl CorpusDesc {
     /// Photographs of this size as cameras write them: quality 90, 4:2:0, baseline.
     pub fn photos(width_px: u16, height_px: u16, pictures: usize) -> Self {
-        Self { width_px, height_px, pictures, quality: 90, sampling: SamplingFactor::F_2_2, progressive: false }
+        let (quality, sampling) = (Self::QUALITY, Sampling::Y420);
+        Self { width_px, height_px, pictures, quality, sampling, progressive: false, seed: 0 }
+    }
+
+    /// Quality of [`CorpusDesc::photos`].
+    pub const QUALITY: u8 = 90;
+
+    /// As names of measurements write it: the size, and what is not as in [`CorpusDesc::photos`]. The seed makes no
+    /// difference to what is measured.
+    pub fn name(&self) -> String {
+        let mut parts = vec![format!("{}x{}", self.width_px, self.height_px)];
+        if self.quality != Self::QUALITY {
+            parts.push(format!("q{}", self.quality));
+        }
+        if self.sampling != Sampling::Y420 {
+            parts.push(self.sampling.name().to_owned());
+        }
+        parts.join(".")
+    }
+
+    /// A picture, decoded.
+    pub fn picture(&self) -> PictureDesc {
+        let format = match self.sampling {
+            Sampling::Y444 => PixelFormat::Ycc(ChromaSampling::Y444),
+            Sampling::Y422 => PixelFormat::Ycc(ChromaSampling::Y422),
+            Sampling::Y420 => PixelFormat::Ycc(ChromaSampling::Y420),
+            Sampling::Gray => PixelFormat::Gray,
+        };
+        let (width_px, height_px) = (self.width_px.into(), self.height_px.into());
+        PictureDesc { width_px, height_px, format, orientation: Orientation::Upright }
     }
 }
 
@@ -52,17 +111,17 @@ const TINT_PX: f32 = 97.0;
 /// The files, in order; made on all cores.
 ///
 /// # Errors
-/// Where they are too many, or the encoder refuses the size.
-pub fn make(desc: &CorpusDesc) -> Result<Vec<Vec<u8>>, JobError> {
-    each(desc, |_, file| Ok(file))
+/// Where they are too many, the encoder refuses the size, or `cancel` was set.
+pub fn make(desc: &CorpusDesc, cancel: &Cancel) -> Result<Vec<Vec<u8>>, JobError> {
+    each(desc, cancel, |_, file| Ok(file))
 }
 
 /// Makes the files in a folder, with names in their order; gives their paths.
 ///
 /// # Errors
 /// As [`make`], and where a file cannot be written.
-pub fn write(desc: &CorpusDesc, folder: &Path) -> Result<Vec<PathBuf>, JobError> {
-    each(desc, |number, file| {
+pub fn write(desc: &CorpusDesc, folder: &Path, cancel: &Cancel) -> Result<Vec<PathBuf>, JobError> {
+    each(desc, cancel, |number, file| {
         let path = folder.join(format!("{number:06}.jpg"));
         fs::write(&path, file).map_err(|e| JobError::io(format!("cannot write {}", path.display()), e))?;
         Ok(path)
@@ -72,6 +131,7 @@ pub fn write(desc: &CorpusDesc, folder: &Path) -> Result<Vec<PathBuf>, JobError>
 /// What becomes of each file, which is made and handed to `then` on one of the cores.
 fn each<T: Send>(
     desc: &CorpusDesc,
+    cancel: &Cancel,
     then: impl Fn(usize, Vec<u8>) -> Result<T, JobError> + Sync,
 ) -> Result<Vec<T>, JobError> {
     let most = MOST_PIXELS / (usize::from(desc.width_px) * usize::from(desc.height_px)).max(1);
@@ -81,9 +141,15 @@ fn each<T: Send>(
     }
     let cores = available_parallelism().map_or(1, usize::from);
     let share = desc.pictures.div_ceil(cores).max(1);
+    let one = |n: usize| {
+        if cancel.is_set() {
+            return Err(JobError::Interrupted);
+        }
+        then(n, encode(desc, &paint(desc, n as u64))?)
+    };
     let part = |first: usize| {
         let numbers = first..desc.pictures.min(first + share);
-        numbers.map(|n| then(n, encode(desc, &paint(desc, n as u64))?)).collect::<Result<Vec<T>, JobError>>()
+        numbers.map(one).collect::<Result<Vec<T>, JobError>>()
     };
     let parts = on_threads((0..desc.pictures).step_by(share).map(|first| move || part(first)))?;
     Ok(parts.into_iter().flatten().collect())
@@ -92,17 +158,28 @@ fn each<T: Send>(
 fn encode(desc: &CorpusDesc, rgb: &[u8]) -> Result<Vec<u8>, JobError> {
     let mut file = Vec::new();
     let mut encoder = Encoder::new(&mut file, desc.quality);
-    encoder.set_sampling_factor(desc.sampling);
     encoder.set_progressive(desc.progressive);
-    let encoded = encoder.encode(rgb, desc.width_px, desc.height_px, ColorType::Rgb);
+    encoder.set_sampling_factor(match desc.sampling {
+        Sampling::Y444 | Sampling::Gray => SamplingFactor::F_1_1,
+        Sampling::Y422 => SamplingFactor::F_2_1,
+        Sampling::Y420 => SamplingFactor::F_2_2,
+    });
+    let encoded = match desc.sampling {
+        Sampling::Gray => {
+            let green: Vec<u8> = rgb.as_chunks::<3>().0.iter().map(|pixel| pixel[1]).collect();
+            encoder.encode(&green, desc.width_px, desc.height_px, ColorType::Luma)
+        }
+        _ => encoder.encode(rgb, desc.width_px, desc.height_px, ColorType::Rgb),
+    };
     encoded.map_err(|e| JobError::Usage(format!("cannot make pictures of this kind: {e}")))?;
     Ok(file)
 }
 
 /// A picture: smooth noise of several sizes in three colours that mostly go together, with grain.
-fn paint(desc: &CorpusDesc, seed: u64) -> Vec<u8> {
+fn paint(desc: &CorpusDesc, number: u64) -> Vec<u8> {
     let (width, height) = (usize::from(desc.width_px), usize::from(desc.height_px));
-    let seed = 4 * seed;
+    // Far from the numbers of any other seed's pictures, and from those of the octaves.
+    let seed = number.wrapping_mul(4).wrapping_add(desc.seed.wrapping_mul(0xd1b5_4a32_d192_ed03));
     let light: Vec<Noise> = (0..OCTAVES)
         .map(|octave| {
             let scale = CELLS / height as f32 * (1 << octave) as f32;
@@ -110,7 +187,7 @@ fn paint(desc: &CorpusDesc, seed: u64) -> Vec<u8> {
         })
         .collect();
     let total: f32 = light.iter().map(|octave| octave.height).sum();
-    let tints = [0, 1, 2].map(|channel| Noise::new(width, 1.0 / TINT_PX, TINT, seed + channel));
+    let tints = [0, 1, 2].map(|channel| Noise::new(width, 1.0 / TINT_PX, TINT, seed.wrapping_add(channel)));
     let mut rgb = Vec::with_capacity(3 * width * height);
     let (mut shade, mut shift) = (vec![0.0; width], [(); 3].map(|()| vec![0.0; width]));
     for y in 0..height {
@@ -123,7 +200,7 @@ fn paint(desc: &CorpusDesc, seed: u64) -> Vec<u8> {
             tint.add_row(y, shift);
         }
         for (x, shade) in shade.iter().enumerate() {
-            let grain = (hash(x as u32, y as u32, seed + 3) - 0.5) * 2.0 * GRAIN;
+            let grain = (hash(x as u32, y as u32, seed.wrapping_add(3)) - 0.5) * 2.0 * GRAIN;
             let grey = 255.0 * shade / total + grain;
             rgb.extend(shift.each_ref().map(|shift| (grey + shift[x]).clamp(0.0, 255.0) as u8));
         }
@@ -183,8 +260,13 @@ mod tests {
     #[test]
     fn pictures_decode_differ_and_are_as_large_as_photographs() {
         let desc = CorpusDesc::photos(500, 375, 3);
-        let files = make(&desc).unwrap();
-        assert_eq!(files, make(&desc).unwrap(), "the same for the same seed");
+        let make = |desc: &CorpusDesc| make(desc, &Cancel::default()).unwrap();
+        let files = make(&desc);
+        assert_eq!(files, make(&desc), "the same for the same seed");
+        for seed in [1, u64::MAX] {
+            let others = make(&CorpusDesc { seed, ..desc });
+            assert!(others.iter().all(|other| !files.contains(other)), "other pictures for seed {seed}");
+        }
         for (i, file) in files.iter().enumerate() {
             let picture = decode(file, &DecodeOptions::default()).unwrap();
             assert_eq!((picture.width_px, picture.height_px), (500, 375));
@@ -197,7 +279,7 @@ mod tests {
 
     #[test]
     fn pictures_are_bounded_by_their_size() {
-        let error = make(&CorpusDesc::photos(4000, 3000, 2000)).unwrap_err().to_string();
+        let error = make(&CorpusDesc::photos(4000, 3000, 2000), &Cancel::default()).unwrap_err().to_string();
         assert!(error.contains("at most 1431 of 4000x3000"), "{error}");
     }
 
@@ -205,21 +287,45 @@ mod tests {
     fn a_folder_holds_the_files_in_their_order() {
         let folder = tempfile::tempdir().unwrap();
         let desc = CorpusDesc::photos(33, 17, 5);
-        let paths = write(&desc, folder.path()).unwrap();
+        let cancel = Cancel::default();
+        let paths = write(&desc, folder.path(), &cancel).unwrap();
         let read: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
-        assert_eq!(read, make(&desc).unwrap());
+        assert_eq!(read, make(&desc, &cancel).unwrap());
         assert!(paths.is_sorted());
-        assert!(write(&desc, &folder.path().join("missing")).unwrap_err().to_string().contains("000000.jpg"));
+        let missing = write(&desc, &folder.path().join("missing"), &cancel).unwrap_err();
+        assert!(missing.to_string().contains("000000.jpg"));
+        cancel.set();
+        assert!(matches!(make(&desc, &cancel), Err(JobError::Interrupted)));
     }
 
     #[test]
     fn every_kind_can_be_made() {
-        for sampling in [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_2_2, SamplingFactor::F_1_2] {
+        use crate::decode::route::{self, Route, route};
+        for (sampling, expected) in [
+            (Sampling::Y444, route::Sampling::Y444),
+            (Sampling::Y422, route::Sampling::Y422),
+            (Sampling::Y420, route::Sampling::Y420),
+            (Sampling::Gray, route::Sampling::Gray),
+        ] {
             for progressive in [false, true] {
-                let desc = CorpusDesc { sampling, progressive, ..CorpusDesc::photos(33, 17, 1) };
-                let file = &make(&desc).unwrap()[0];
+                let desc = CorpusDesc { sampling, progressive, quality: 75, ..CorpusDesc::photos(33, 17, 1) };
+                let file = &make(&desc, &Cancel::default()).unwrap()[0];
                 assert_eq!(decode(file, &DecodeOptions::default()).unwrap().width_px, 33, "{desc:?}");
+                let (Route::Hardware(planar) | Route::Hybrid(planar)) = route(file, &DecodeOptions::default()) else {
+                    panic!("{desc:?} is for the CPU");
+                };
+                assert_eq!(planar.sampling, expected, "{desc:?}");
             }
         }
+    }
+
+    #[test]
+    fn only_what_is_usual_has_the_usual_name() {
+        let photos = CorpusDesc::photos(500, 375, 1);
+        assert_eq!(photos.name(), "500x375");
+        assert_eq!(CorpusDesc { seed: 7, ..photos }.name(), "500x375");
+        assert_eq!(CorpusDesc { quality: 75, ..photos }.name(), "500x375.q75");
+        assert_eq!(CorpusDesc { sampling: Sampling::Gray, ..photos }.name(), "500x375.gray");
+        assert_eq!(CorpusDesc { sampling: Sampling::Y444, quality: 50, ..photos }.name(), "500x375.q50.444");
     }
 }

@@ -9,12 +9,13 @@ use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
 use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
-use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
+use ocellus_kernels::picture::PictureDesc;
 
 use super::corpus::{self, CorpusDesc};
 use super::{Measurement, on_threads, repeat};
 use crate::error::JobError;
 use crate::gpu::{Gpu, Placed, place, planes_bytes};
+use crate::stage::Cancel;
 
 /// Passes before the first that counts.
 const WARM_UP: usize = 1;
@@ -29,12 +30,8 @@ const ENGINE_RATES: [(&str, u32, f64); 1] = [("H200", 7, 12.4e9)];
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeDesc {
-    /// Columns.
-    pub width_px: u16,
-    /// Rows.
-    pub height_px: u16,
-    /// Different files.
-    pub pictures: NonZeroUsize,
+    /// The files.
+    pub corpus: CorpusDesc,
     /// Most files in a batch; the engines get the largest one that is even for them.
     pub batch: NonZeroUsize,
     /// Threads, each with decoders of its own.
@@ -43,31 +40,39 @@ pub struct DecodeDesc {
     pub path: JpegPath,
 }
 
+/// Who decodes in a job on this GPU.
+///
+/// # Errors
+/// Where nvJPEG is not there.
+pub fn usual_path(device: &Device) -> Result<JpegPath, JobError> {
+    Ok(Jpeg::new(device)?.hardware().map_or(JpegPath::Hybrid, |_| JpegPath::Hardware))
+}
+
 /// Images a second.
 ///
 /// # Errors
-/// Where a file is not decoded by who was asked for, there is no memory, or nvJPEG or the driver fails.
-pub fn measure(gpu: &Gpu, desc: &DecodeDesc) -> Result<Measurement, JobError> {
+/// Where a file is not decoded by who was asked for, there is no memory, nvJPEG or the driver fails, or `cancel` was set.
+pub fn measure(gpu: &Gpu, desc: &DecodeDesc, cancel: &Cancel) -> Result<Measurement, JobError> {
     let (device, jpeg) = (&gpu.device, Jpeg::new(gpu)?);
     if desc.path == JpegPath::Hardware && jpeg.hardware().is_none() {
         return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
     }
-    let files = corpus::make(&CorpusDesc::photos(desc.width_px, desc.height_px, desc.pictures.get()))?;
+    let files = corpus::make(&desc.corpus, cancel)?;
     let batch = match desc.path {
         JpegPath::Hardware => jpeg.even_batch(desc.batch.get()),
         JpegPath::Hybrid => desc.batch.get(),
     };
     let workers = (0..desc.workers.get()).map(|_| Worker::new(device, &jpeg, desc, batch));
     let mut workers = workers.collect::<Result<Vec<_>, KernelError>>()?;
-    let rates = repeat(WARM_UP, PASSES, || rate(&mut workers, &files))?;
+    let rates = repeat(cancel, WARM_UP, PASSES, || rate(&mut workers, &files))?;
     let path = match desc.path {
         JpegPath::Hardware => "hw",
         JpegPath::Hybrid => "hybrid",
     };
-    let measurement = Measurement::of(format!("decode.{path}.{}x{}", desc.width_px, desc.height_px), "img/s", rates);
+    let measurement = Measurement::of(format!("decode.{path}.{}", desc.corpus.name()), "img/s", rates);
     Ok(match engines_px_per_s(device, &jpeg).filter(|_| desc.path == JpegPath::Hardware) {
         Some(px_per_s) => {
-            let pixels = f64::from(desc.width_px) * f64::from(desc.height_px);
+            let pixels = f64::from(desc.corpus.width_px) * f64::from(desc.corpus.height_px);
             measurement.beside(px_per_s / pixels, "pixels that the JPEG engines decode")
         }
         None => measurement,
@@ -114,7 +119,7 @@ impl Worker {
         Ok(Self {
             decoder: JpegDecoder::new(jpeg, &stream)?,
             arena: PlaneArena::new(&stream)?,
-            picture: photo(desc.width_px.into(), desc.height_px.into()),
+            picture: desc.corpus.picture(),
             path: desc.path,
             batch,
         })
@@ -142,15 +147,5 @@ impl Worker {
             return Err(KernelError::gpu(format!("{others} of {} files were not decoded by {who}", self.batch)).into());
         }
         Ok(served.len())
-    }
-}
-
-/// A picture as [`CorpusDesc::photos`] makes it, decoded.
-pub(super) fn photo(width_px: usize, height_px: usize) -> PictureDesc {
-    PictureDesc {
-        width_px,
-        height_px,
-        format: PixelFormat::Ycc(ChromaSampling::Y420),
-        orientation: Orientation::Upright,
     }
 }

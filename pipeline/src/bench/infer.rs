@@ -13,6 +13,7 @@ use super::corpus::hash;
 use super::{Measurement, repeat};
 use crate::error::JobError;
 use crate::model::load::Model;
+use crate::stage::Cancel;
 
 /// Runs before the first that counts.
 const WARM_UP: usize = 5;
@@ -40,8 +41,8 @@ pub struct InferDesc {
 /// its result once.
 ///
 /// # Errors
-/// Where the engine cannot be made or fails.
-pub fn measure(gpu: &Gpu, model: &Model, desc: &InferDesc) -> Result<Vec<Measurement>, JobError> {
+/// Where the engine cannot be made or fails, or `cancel` was set.
+pub fn measure(gpu: &Gpu, model: &Model, desc: &InferDesc, cancel: &Cancel) -> Result<Vec<Measurement>, JobError> {
     let Gpu { device, jit } = gpu;
     let copy_bytes_per_s = copy_rate(device)?;
     let mut measurements = Vec::new();
@@ -51,7 +52,7 @@ pub fn measure(gpu: &Gpu, model: &Model, desc: &InferDesc) -> Result<Vec<Measure
         let values = plan.inputs.first().map_or(0, |input| input.buffer.len());
         let options = EngineOptions { precision: desc.precision, portable: desc.portable, batches: vec![batch] };
         let mut engine = CudaEngine::new(device, jit, Box::new(move |_| Ok(plan.clone())), &options)?;
-        let rates = rates(device, &mut engine, batch, values)?;
+        let rates = rates(device, &mut engine, batch, values, cancel)?;
         let portable = if desc.portable { ".portable" } else { "" };
         let name = format!("infer.{}.{}{portable}.b{batch}", model.name, name_of(desc.precision));
         let measurement = Measurement::of(name, "img/s", rates);
@@ -72,7 +73,13 @@ pub fn name_of(precision: Precision) -> &'static str {
 
 /// Images a second in each run. The input is random and written again before every launch, outside of what is timed: how much
 /// power a GPU draws, and so how fast it is, depends on the numbers.
-fn rates(device: &Device, engine: &mut CudaEngine, images: usize, values: usize) -> Result<Vec<f64>, KernelError> {
+fn rates(
+    device: &Device,
+    engine: &mut CudaEngine,
+    images: usize,
+    values: usize,
+    cancel: &Cancel,
+) -> Result<Vec<f64>, JobError> {
     let stream = engine.stream().clone();
     let input: Vec<f32> = (0..values).map(|i| (hash(i as u32, 0, INPUT_SEED) - 0.5) * 4.0).collect();
     engine.write_input(images, &input)?;
@@ -81,7 +88,7 @@ fn rates(device: &Device, engine: &mut CudaEngine, images: usize, values: usize)
     let input = network.keep_input()?;
     let timed = || Ok((Event::timed(device)?, Event::timed(device)?));
     let events = (0..LAUNCHES).map(|_| timed()).collect::<Result<Vec<_>, KernelError>>()?;
-    repeat(WARM_UP, RUNS, || {
+    repeat(cancel, WARM_UP, RUNS, || {
         for (start, end) in &events {
             network.restore_input(&input)?;
             start.record(&stream)?;

@@ -1,14 +1,17 @@
 //! Measurements, with names that stay the same from version to version.
 
 pub mod corpus;
+pub mod cpu;
 pub mod decode;
 pub mod infer;
+pub mod latency;
 pub mod preprocess;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{JobError, panic_message};
+use crate::stage::Cancel;
 
 /// Something measured.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -49,11 +52,19 @@ const WARM_UP_TIME: Duration = Duration::from_secs(1);
 const RUN_TIME: Duration = Duration::from_secs(5);
 
 /// The values of so many runs after `warm_up` runs that do not count, of fewer where they take long.
-fn repeat<E>(warm_up: usize, runs: usize, mut run: impl FnMut() -> Result<f64, E>) -> Result<Vec<f64>, E> {
+fn repeat(
+    cancel: &Cancel,
+    warm_up: usize,
+    runs: usize,
+    mut run: impl FnMut() -> Result<f64, JobError>,
+) -> Result<Vec<f64>, JobError> {
     let mut timed = |most_runs, most_time| {
         let started = Instant::now();
         let mut values = Vec::with_capacity(most_runs);
         while values.len() < most_runs && (values.is_empty() || started.elapsed() < most_time) {
+            if cancel.is_set() {
+                return Err(JobError::Interrupted);
+            }
             values.push(run()?);
         }
         Ok(values)
@@ -106,6 +117,11 @@ impl SteadyRate {
         self.events += 1;
     }
 
+    /// True once a second is measured.
+    pub fn is_steady(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// Events so far.
     pub fn events(&self) -> u64 {
         self.events
@@ -135,11 +151,14 @@ mod tests {
         let mut n = 0.0;
         let mut run = || {
             n += 1.0;
-            if n < 10.0 { Ok(n) } else { Err("ten") }
+            if n < 10.0 { Ok(n) } else { Err(JobError::Usage("ten".into())) }
         };
-        assert_eq!(repeat(2, 3, &mut run), Ok(vec![3.0, 4.0, 5.0]));
-        assert_eq!(repeat(0, 1, &mut run), Ok(vec![6.0]));
-        assert_eq!(repeat(1, 5, &mut run), Err("ten"));
+        let cancel = Cancel::default();
+        assert_eq!(repeat(&cancel, 2, 3, &mut run).unwrap(), [3.0, 4.0, 5.0]);
+        assert_eq!(repeat(&cancel, 0, 1, &mut run).unwrap(), [6.0]);
+        assert!(matches!(repeat(&cancel, 1, 5, &mut run), Err(JobError::Usage(_))));
+        cancel.set();
+        assert!(matches!(repeat(&cancel, 0, 1, || Ok(1.0)), Err(JobError::Interrupted)));
     }
 
     #[test]
@@ -162,6 +181,7 @@ mod tests {
         }
         assert_eq!(rate.rates(), [240.0, 240.0, 240.0]);
         assert_eq!(rate.events(), 2 + 13 * 60);
-        assert!(SteadyRate::default().rates().is_empty());
+        assert!(rate.is_steady());
+        assert!(SteadyRate::default().rates().is_empty() && !SteadyRate::default().is_steady());
     }
 }

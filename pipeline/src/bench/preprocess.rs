@@ -13,11 +13,12 @@ use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, PreprocessDesc, ResizeRule, Transform};
 use ocellus_kernels::tensor::{DType, Layout};
 
-use super::decode::photo;
+use super::corpus::CorpusDesc;
 use super::infer::copy_rate;
 use super::{Measurement, repeat};
 use crate::error::JobError;
 use crate::gpu::{place, planes_bytes};
+use crate::stage::Cancel;
 
 /// Runs before the first that counts.
 const WARM_UP: usize = 5;
@@ -99,12 +100,12 @@ pub struct PreprocessBench {
 /// depends on are read once and the output is written once.
 ///
 /// # Errors
-/// Where there is no memory or the GPU fails.
-pub fn measure(gpu: &Gpu, bench: &PreprocessBench) -> Result<Vec<Measurement>, JobError> {
+/// Where there is no memory, the GPU fails or `cancel` was set.
+pub fn measure(gpu: &Gpu, bench: &PreprocessBench, cancel: &Cancel) -> Result<Vec<Measurement>, JobError> {
     let copy_bytes_per_s = copy_rate(&gpu.device)?;
     let (desc, format) =
         (bench.output.desc(), OutputFormat { dtype: DType::F16, layout: Layout::Nhwc, pitch: PITCH, step: 1.0 });
-    let picture = photo(bench.width_px.into(), bench.height_px.into());
+    let picture = CorpusDesc::photos(bench.width_px, bench.height_px, 1).picture();
     let stream = Stream::new(&gpu.device, Priority::Low)?;
     let mut noise = Noise::new(&stream, planes_bytes(&picture))?;
     let mut measurements = Vec::new();
@@ -116,7 +117,7 @@ pub fn measure(gpu: &Gpu, bench: &PreprocessBench) -> Result<Vec<Measurement>, J
         let mut run = Run { preprocess, sets, sweep: Sweep::new(&stream)? };
         let transform = run.enqueue()?;
         stream.synchronize()?;
-        let rates = run.rates(&stream, copy_bytes_per_s)?;
+        let rates = run.rates(&stream, copy_bytes_per_s, cancel)?;
         let bound = copy_bytes_per_s / (source_bytes(&picture, &desc, &transform) + output_bytes as f64);
         let (width_px, height_px, side_px) = (bench.width_px, bench.height_px, bench.output.side_px());
         let name = format!("preprocess.{width_px}x{height_px}.{side_px}.f16.b{batch}");
@@ -236,11 +237,11 @@ impl Run {
     }
 
     /// Images a second in each run that counts.
-    fn rates(&mut self, stream: &Stream, copy_bytes_per_s: f64) -> Result<Vec<f64>, KernelError> {
+    fn rates(&mut self, stream: &Stream, copy_bytes_per_s: f64, cancel: &Cancel) -> Result<Vec<f64>, JobError> {
         let (start, end) = (Event::timed(stream.device())?, Event::timed(stream.device())?);
         let images = self.sets.iter().map(|set| set.pictures.len()).sum::<usize>() as f64;
         let mut host_s = 0.0;
-        repeat(WARM_UP, RUNS, || {
+        repeat(cancel, WARM_UP, RUNS, || {
             // The GPU starts when everything is enqueued: its own time is measured, not the host's.
             self.sweep.enqueue(MOST_SWEEP_S.min(2.0 * host_s), copy_bytes_per_s)?;
             start.record(stream)?;
@@ -260,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_window_of_a_crop_is_part_of_the_picture() {
-        let picture = photo(500, 375);
+        let picture = CorpusDesc::photos(500, 375, 1).picture();
         let desc = Output::Classifier.desc();
         // 256 of 375 rows, 341 of 500 columns; 224 of them in the middle.
         let scale = [341.0 / 500.0, 256.0 / 375.0];
@@ -271,7 +272,10 @@ mod tests {
         // A letterbox shows everything.
         let desc = Output::Detector.desc();
         let transform = Transform { scale: [1.0 / 3.0; 2], offset_px: [0.0, 140.0] };
-        assert_eq!(source_bytes(&photo(1920, 1080), &desc, &transform), 1.5 * 1920.0 * 1080.0);
+        assert_eq!(
+            source_bytes(&CorpusDesc::photos(1920, 1080, 1).picture(), &desc, &transform),
+            1.5 * 1920.0 * 1080.0
+        );
     }
 
     #[test]

@@ -33,13 +33,15 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Say what is on photos
     Classify(Box<ClassifyArgs>),
+    /// Say how far the results for your own files are from a reference
+    Parity(Box<super::parity::ParityArgs>),
     /// Show a model's layers, shapes and costs
     Inspect(InspectArgs),
     /// List, fill or empty the cache of compiled GPU kernels
     Cache(CacheArgs),
     /// Say what this machine's GPU can do for Ocellus, and try it
     Doctor(DoctorArgs),
-    /// Measure this machine's GPU
+    /// Measure this machine
     Bench(super::bench::BenchArgs),
     /// Compile GPU kernels for the process that started this one
     #[command(name = worker::COMMAND, hide = true)]

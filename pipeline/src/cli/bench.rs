@@ -9,32 +9,61 @@ use std::path::Path;
 use std::time::Instant;
 
 pub(super) use args::BenchArgs;
-use args::{CorpusArgs, DecodeArgs, InferArgs, Net, On, PreprocessArgs, StartupArgs, What};
+use args::{
+    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, On, PreprocessArgs, StartupArgs,
+    What, count,
+};
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use e2e::E2eBench;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::jit::{CacheDir, Stop};
 
-use super::Exit;
-use super::device::jit_options;
+use super::device::{GPU_BATCH, explained, jit_options};
+use super::{Exit, say, signals};
 use crate::bench::Measurement;
-use crate::bench::corpus::{self, CorpusDesc};
+use crate::bench::corpus;
 use crate::bench::decode::{self, DecodeDesc};
 use crate::bench::infer::{self, InferDesc, name_of};
+use crate::bench::latency;
 use crate::bench::preprocess::{self, Output, PreprocessBench};
 use crate::error::JobError;
+use crate::gpu::LOADERS;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
+use crate::single::{Classifier, DecodePath, Options};
+use crate::stage::Cancel;
+
+/// Batch sizes of the network and of preprocessing where nobody names any. A job's own is among them.
+const INFER_BATCHES: [usize; 4] = [1, 32, GPU_BATCH, 256];
+const PREPROCESS_BATCHES: [usize; 2] = [32, 256];
+
+/// How the user ends it.
+struct Signals {
+    cancel: Cancel,
+    compiling: Stop,
+}
 
 /// Measures and prints.
 pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
+    let signals = Signals { cancel: Cancel::default(), compiling: Stop::default() };
+    // Temporary files must not stay behind.
+    signals::watch(signals.cancel.clone(), signals.compiling.clone())?;
+    let measured = measure(args, &signals);
+    // Whatever was stopped has an error of its own.
+    measured.map_err(|error| if signals.cancel.is_set() { JobError::Interrupted } else { error })
+}
+
+fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
     let (on, measurements) = match &args.what {
-        What::Infer(args) => (&args.on, infer(args)?),
-        What::Startup(args) => (&args.on, startup(args)?),
-        What::Decode(args) => (&args.on, vec![decode(args)?]),
-        What::Preprocess(args) => (&args.on, preprocess(args)?),
-        What::E2e(args) => (&args.on, vec![e2e::run(args)?]),
-        What::Corpus(args) => return corpus(args),
+        None => (&args.all.on, all(&args.all, signals)?),
+        Some(What::Infer(args)) => (&args.on, infer(args, signals)?),
+        Some(What::Startup(args)) => (&args.on, startup(args, signals)?),
+        Some(What::Decode(args)) => (&args.on, vec![decode(args, signals)?]),
+        Some(What::Preprocess(args)) => (&args.on, preprocess(args, signals)?),
+        Some(What::E2e(args)) => (&args.on, E2eBench::of(args).run(signals)?),
+        Some(What::Latency(args)) => (&args.on, latency(args, signals)?),
+        Some(What::Corpus(args)) => return corpus(args, signals),
     };
     if let Some(file) = &on.json {
         write(file, &measurements)?;
@@ -44,22 +73,50 @@ pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
     Ok(Exit::Done)
 }
 
-fn infer(args: &InferArgs) -> Result<Vec<Measurement>, JobError> {
+/// One after the other, so that the whole can be seen beside its parts.
+fn all(args: &AllArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+    let gpu = gpu(&args.on, signals)?;
+    let desc = InferDesc { precision: args.net.precision, portable: false, batches: INFER_BATCHES.into() };
+    let network = infer::measure(&gpu, &open(&args.net)?, &desc, &signals.cancel)?;
+    let decoding = decode::measure(&gpu.device, &usual_decode(&gpu, args)?, &signals.cancel)?;
+    let (width_px, height_px) = (args.kind.size.width_px, args.kind.size.height_px);
+    let output = Output::usual(width_px, height_px);
+    let bench = PreprocessBench { width_px, height_px, output, batches: PREPROCESS_BATCHES.into() };
+    let preprocessing = preprocess::measure(&gpu, &bench, &signals.cancel)?;
+    drop(gpu);
+    let bound = e2e::slower(&decoding, &network);
+    let whole = E2eBench::usual(&args.net, &args.on, args.kind).beside(bound).run(signals)?;
+    Ok([network, vec![decoding], preprocessing, whole].concat())
+}
+
+/// Decoding as a job does it, on the engines where there are some.
+fn usual_decode(gpu: &Gpu, args: &AllArgs) -> Result<DecodeDesc, JobError> {
+    Ok(DecodeDesc {
+        corpus: args.kind.corpus(count(DECODE_PICTURES)),
+        batch: count(GPU_BATCH),
+        workers: count(LOADERS),
+        path: decode::usual_path(&gpu.device)?,
+    })
+}
+
+fn infer(args: &InferArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let model = open(&args.net)?;
     let batches = args.batch.iter().map(|n| n.get()).collect();
     let desc = InferDesc { precision: args.net.precision, portable: args.portable, batches };
-    infer::measure(&gpu(&args.on)?, &model, &desc)
+    infer::measure(&gpu(&args.on, signals)?, &model, &desc, &signals.cancel)
 }
 
 /// From the file to a network that can run: with an empty cache of kernels, then with what that left in it.
-fn startup(args: &StartupArgs) -> Result<Vec<Measurement>, JobError> {
+fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let folder = tempfile::tempdir().map_err(|e| JobError::io("making a temporary folder", e))?;
     let (precision, batch) = (args.net.precision, args.batch.get());
     let mut measurements = Vec::new();
     for state in ["cold", "warm"] {
         let started = Instant::now();
         let model = open(&args.net)?;
-        let gpu = Gpu::open(args.on.gpu, jit_options(CacheDir::At(folder.path().to_owned()), Stop::default())?)?;
+        let cache = CacheDir::At(folder.path().to_owned());
+        let gpu = Gpu::open(args.on.gpu, jit_options(cache, signals.compiling.clone())?);
+        let gpu = gpu.map_err(|error| explained(error.into()))?;
         let options = EngineOptions { precision, portable: false, batches: vec![batch] };
         let plan = model.plan(batch)?;
         CudaEngine::new(&gpu.device, &gpu.jit, Box::new(move |_| Ok(plan.clone())), &options)?;
@@ -69,37 +126,70 @@ fn startup(args: &StartupArgs) -> Result<Vec<Measurement>, JobError> {
     Ok(measurements)
 }
 
-fn decode(args: &DecodeArgs) -> Result<Measurement, JobError> {
+fn decode(args: &DecodeArgs, signals: &Signals) -> Result<Measurement, JobError> {
     let desc = DecodeDesc {
-        width_px: args.size.width_px,
-        height_px: args.size.height_px,
-        pictures: args.pictures,
+        corpus: args.kind.corpus(args.pictures),
         batch: args.batch,
         workers: args.workers,
         path: args.path,
     };
-    decode::measure(&gpu(&args.on)?, &desc)
+    decode::measure(&gpu(&args.on, signals)?, &desc, &signals.cancel)
 }
 
-fn preprocess(args: &PreprocessArgs) -> Result<Vec<Measurement>, JobError> {
+fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let (width_px, height_px) = (args.size.width_px, args.size.height_px);
     let output = args.output.unwrap_or_else(|| Output::usual(width_px, height_px));
     let batches = args.batch.iter().map(|n| n.get()).collect();
-    preprocess::measure(&gpu(&args.on)?, &PreprocessBench { width_px, height_px, output, batches })
+    let bench = PreprocessBench { width_px, height_px, output, batches };
+    preprocess::measure(&gpu(&args.on, signals)?, &bench, &signals.cancel)
 }
 
-fn corpus(args: &CorpusArgs) -> Result<Exit, JobError> {
+fn latency(args: &LatencyArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+    let spec = ModelSpec::resolve(&args.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let model = Model::open(&spec)?;
+    let options = Options { precision: args.net.precision, path: args.path, ..Options::default() };
+    let mut classifier = Classifier::new(&gpu(&args.on, signals)?, &model, &options)?;
+    classifier.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+    let desc = args.kind.corpus(args.pictures);
+    let files = corpus::make(&desc, &signals.cancel)?;
+    let mut decoders = std::collections::BTreeMap::<String, u64>::new();
+    let mut classify = |file| {
+        let results = classifier.classify(file)?;
+        let results = results.map_err(|error| JobError::io("classifying a picture", io::Error::other(error)))?;
+        *decoders.entry(results.info.decoder.to_string()).or_default() += 1;
+        Ok(())
+    };
+    let name = latency_name(&model.name, name_of(args.net.precision), args.path, &desc.name());
+    let measured = latency::measure(&name, &files, args.runs.get(), &signals.cancel, &mut classify)?;
+    say(e2e::decoded_by(&decoders));
+    Ok(measured)
+}
+
+/// `latency.NET.PRECISION`, and what is not as usual.
+fn latency_name(net: &str, precision: &str, path: DecodePath, corpus: &str) -> String {
+    let path = match path {
+        DecodePath::Auto => "",
+        DecodePath::Engines => ".engines",
+        DecodePath::Hybrid => ".hybrid",
+        DecodePath::Cpu => ".cpu",
+    };
+    let corpus = if corpus == "500x375" { String::new() } else { format!(".{corpus}") };
+    format!("latency.{net}.{precision}{path}{corpus}")
+}
+
+fn corpus(args: &CorpusArgs, signals: &Signals) -> Result<Exit, JobError> {
     let failed = |e| JobError::io(args.folder.display().to_string(), e);
     fs::create_dir_all(&args.folder).map_err(failed)?;
     if fs::read_dir(&args.folder).map_err(failed)?.next().is_some() {
         return Err(JobError::Usage(format!("{}: the folder is not empty; name a new one", args.folder.display())));
     }
-    corpus::write(&CorpusDesc::photos(args.size.width_px, args.size.height_px, args.pictures.get()), &args.folder)?;
+    corpus::write(&args.kind.corpus(args.pictures), &args.folder, &signals.cancel)?;
     Ok(Exit::Done)
 }
 
-fn gpu(on: &On) -> Result<Gpu, JobError> {
-    Ok(Gpu::open(on.gpu, jit_options(CacheDir::Default, Stop::default())?)?)
+fn gpu(on: &On, signals: &Signals) -> Result<Gpu, JobError> {
+    let gpu = Gpu::open(on.gpu, jit_options(CacheDir::Default, signals.compiling.clone())?);
+    gpu.map_err(|error| explained(error.into()))
 }
 
 fn open(net: &Net) -> Result<Model, JobError> {
@@ -123,4 +213,17 @@ fn write(file: &Path, measurements: &[Measurement]) -> Result<(), JobError> {
     let failed = |error| JobError::io(file.display().to_string(), error);
     let json = serde_json::to_string_pretty(measurements).map_err(|e| failed(e.into()))?;
     fs::write(file, json + "\n").map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_usual_has_the_short_name() {
+        let name = |path, corpus| latency_name("net", "fp16", path, corpus);
+        assert_eq!(name(DecodePath::Auto, "500x375"), "latency.net.fp16");
+        assert_eq!(name(DecodePath::Cpu, "500x375"), "latency.net.fp16.cpu");
+        assert_eq!(name(DecodePath::Auto, "1920x1080.q75"), "latency.net.fp16.1920x1080.q75");
+    }
 }

@@ -12,11 +12,12 @@ use ocellus_kernels::jit::{Arch, CacheDir, Jit, KernelSpec, Stop, worker};
 
 use super::args::{CacheArgs, CacheCommand, WarmArgs};
 use super::device::{GPU_BATCH, jit_options};
-use super::{Exit, say};
+use super::{Exit, say, signals};
 use crate::error::JobError;
 use crate::gpu;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
+use crate::stage::Cancel;
 
 /// Lists, fills or empties the folder of compiled kernels.
 pub(super) fn run(args: &CacheArgs) -> Result<Exit, JobError> {
@@ -45,8 +46,16 @@ pub(super) fn work() -> Result<Exit, JobError> {
 fn warm(args: &WarmArgs) -> Result<Exit, JobError> {
     let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
     let model = Model::open(&spec)?;
+    let (cancel, compiling) = (Cancel::default(), Stop::default());
+    // Compilers and what they have not finished must not stay behind.
+    signals::watch(cancel.clone(), compiling.clone())?;
     for &arch in &args.arch {
-        warm_specs(&specs_of(&model, arch)?, arch)?;
+        let warmed = warm_specs(&specs_of(&model, arch)?, arch, &compiling);
+        // Whatever was stopped has an error of its own.
+        if cancel.is_set() {
+            return Err(JobError::Interrupted);
+        }
+        warmed?;
     }
     Ok(Exit::Done)
 }
@@ -65,8 +74,8 @@ fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
 }
 
 /// Sees to it that the kernels are in the cache.
-fn warm_specs(specs: &[KernelSpec], arch: Arch) -> Result<(), JobError> {
-    let jit = Jit::new(arch, jit_options(CacheDir::Default, Stop::default())?)?;
+fn warm_specs(specs: &[KernelSpec], arch: Arch, compiling: &Stop) -> Result<(), JobError> {
+    let jit = Jit::new(arch, jit_options(CacheDir::Default, compiling.clone())?)?;
     jit.compile(specs)?;
     let report = jit.report();
     if let Some(warning) = report.warnings.first() {

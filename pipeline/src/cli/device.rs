@@ -15,7 +15,7 @@ use crate::model::load::Model;
 use crate::postprocess::{ClassifyDesc, ClassifyRanked};
 
 /// Images in a batch on the CPU where neither the user nor the number of threads asks for more.
-const CPU_BATCH: usize = 8;
+pub(super) const CPU_BATCH: usize = 8;
 /// Images in a batch on a GPU where the user does not say.
 pub(super) const GPU_BATCH: usize = 64;
 
@@ -115,7 +115,7 @@ pub(super) fn choose(
             Err(JobError::Usage("--precision: the CPU computes in fp32 only; drop it or use --device cuda".into()))
         }
         Device::Cpu => cpu(Vec::new(), None),
-        Device::Cuda(ordinal) => gpu(ordinal),
+        Device::Cuda(ordinal) => gpu(ordinal).map_err(explained),
         Device::Auto => match gpu(0) {
             Err(JobError::Interrupted) => Err(JobError::Interrupted),
             Err(error) if only_gpu => Err(JobError::Usage(format!(
@@ -149,6 +149,14 @@ fn lane(
         ranks,
     };
     Lane::new(Gpu::open(ordinal, jit_options(CacheDir::Default, stop.clone())?)?, model, &options)
+}
+
+/// Says what can be done where there is no GPU to use.
+pub(super) fn explained(error: JobError) -> JobError {
+    match error {
+        JobError::Kernel(error) if !device::Device::count().is_ok_and(|count| count > 0) => JobError::NoGpu(error),
+        error => error,
+    }
 }
 
 /// Kernels are compiled by copies of this program.

@@ -26,6 +26,7 @@ use super::{Exit, args::DoctorArgs};
 use crate::bench::corpus::{self, CorpusDesc};
 use crate::decode::{DecodeOptions, decode};
 use crate::error::JobError;
+use crate::stage::Cancel;
 
 /// Columns of the names on the left.
 const NAME_WIDTH: usize = 30;
@@ -259,7 +260,7 @@ impl<'a> Bench<'a> {
 fn file(path: JpegPath) -> Result<Vec<u8>, JobError> {
     let (width_px, height_px) = SIZE_PX;
     let desc = CorpusDesc { progressive: path == JpegPath::Hybrid, ..CorpusDesc::photos(width_px, height_px, 1) };
-    Ok(corpus::make(&desc)?.swap_remove(0))
+    Ok(corpus::make(&desc, &Cancel::default())?.swap_remove(0))
 }
 
 fn picture() -> PictureDesc {

@@ -7,6 +7,7 @@ mod classify;
 mod device;
 mod doctor;
 mod inspect;
+mod parity;
 mod progress;
 mod signals;
 mod stages;
@@ -46,6 +47,7 @@ pub fn main() -> ExitCode {
     }
     let result = match cli.command {
         args::Command::Classify(args) => classify::run(*args),
+        args::Command::Parity(args) => parity::run(&args),
         args::Command::Inspect(args) => inspect::run(&args),
         args::Command::Cache(args) => cache::run(&args),
         args::Command::Bench(args) => bench::run(&args),

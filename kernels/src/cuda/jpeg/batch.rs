@@ -9,7 +9,7 @@ use super::turns::Turns;
 use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::memory::DeviceMemory;
 use crate::cuda::planes::{Plane, PlaneArena};
-use crate::cuda::stream::{Event, Stream};
+use crate::cuda::stream::{Event, Stream, Waiting};
 use crate::error::KernelError;
 
 /// Pixels for each engine in calls that are made at the same time, unless one call has more. Of large pictures the engines
@@ -31,14 +31,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(jpeg: &Jpeg, (handle, path): &(Handle, JpegPath), stream: &Stream) -> Result<Self, KernelError> {
+    pub(super) fn new(jpeg: &Jpeg, (handle, path): &(Handle, JpegPath), stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
         Ok(Self {
             inspector: Inspector::new(handle).map_err(failed)?,
             decoder: BatchDecoder::new(handle, Output::Yuv).map_err(failed)?,
             path: *path,
             proof: Proof::new(&jpeg.device, jpeg.proof.clone())?,
             turns: Arc::clone(&jpeg.turns),
-            done: Event::new(&jpeg.device)?,
+            done: Event::waited_for(&jpeg.device, waiting)?,
             stream: stream.clone(),
         })
     }

@@ -3,7 +3,7 @@
 use ocellus_sys::nvjpeg::{Backend, Handle, HybridDecoder};
 
 use super::{JpegFile, JpegPath, Path, failed, planes, taken};
-use crate::cuda::stream::{Event, Stream};
+use crate::cuda::stream::{Event, Stream, Waiting};
 use crate::error::KernelError;
 
 /// Decodes what others leave.
@@ -15,9 +15,9 @@ pub(super) struct Hybrid {
 }
 
 impl Hybrid {
-    pub(super) fn new(handle: &Handle, stream: &Stream) -> Result<Self, KernelError> {
+    pub(super) fn new(handle: &Handle, stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
         let decoder = HybridDecoder::new(handle, Backend::Hybrid).map_err(failed)?;
-        Ok(Self { decoder, done: Event::new(stream.device())?, stream: stream.clone() })
+        Ok(Self { decoder, done: Event::waited_for(stream.device(), waiting)?, stream: stream.clone() })
     }
 
     /// Enqueues one of the files; false where the decoder does not take it.

@@ -9,35 +9,63 @@ use clap::{Args, Subcommand};
 use ocellus_kernels::cuda::jpeg::JpegPath;
 use ocellus_kernels::cuda::lower::Precision;
 
+use crate::bench::corpus::{CorpusDesc, Sampling};
 use crate::bench::preprocess::Output;
 use crate::cli::args::parse_precision;
 use crate::cli::device::GPU_BATCH;
 use crate::gpu::LOADERS;
+use crate::single::DecodePath;
 
 /// Largest numbers that are taken.
 const BATCH: usize = 4096;
 const PICTURES: usize = 1_000_000;
 const WORKERS: usize = 64;
 const SECONDS: usize = 3600;
+const RUNS: usize = 1_000_000;
+
+/// Different files that decoding is measured with where nobody says.
+pub(super) const DECODE_PICTURES: usize = 1024;
+/// Seconds that a job is measured where nobody says.
+pub(super) const E2E_SECONDS: usize = 8;
 
 const BENCH_HELP: &str = "\
 Examples:
+  ocellus bench                                       infer, decode, preprocess, e2e
   ocellus bench infer --model net.onnx --batch 1,256  the network alone
   ocellus bench startup --json startup.json           from nothing to ready
   ocellus bench decode --size 1920x1080               JPEG files to planes
+  ocellus bench decode --quality 75 --sampling 444    of another kind
   ocellus bench preprocess --batch 256                planes to network input
-  ocellus bench e2e --size 1280x720                   JPEG files to labels
+  ocellus bench e2e --size 1280x720 --bound           JPEG files to labels
+  ocellus bench e2e --device cpu                      the same without a GPU
+  ocellus bench latency --path hybrid                 one file at a time
   ocellus bench corpus pictures                       the files, for others
 
 Pictures are made up, the same ones on every machine, and about as hard to decode as photos (quality 90, 4:2:0). All but \
-corpus need a GPU; ocellus doctor says whether it works.";
+corpus and e2e --device cpu need a GPU; ocellus doctor says whether it works.";
 
-/// Measures this machine's GPU.
+/// Measures this machine.
 #[derive(Debug, Args)]
-#[command(after_help = BENCH_HELP)]
+#[command(after_help = BENCH_HELP, args_conflicts_with_subcommands = true)]
 pub(in crate::cli) struct BenchArgs {
     #[command(subcommand)]
-    pub(super) what: What,
+    pub(super) what: Option<What>,
+
+    #[command(flatten)]
+    pub(super) all: AllArgs,
+}
+
+/// Everything that an accelerated job consists of.
+#[derive(Debug, Args)]
+pub(super) struct AllArgs {
+    #[command(flatten)]
+    pub(super) net: Net,
+
+    #[command(flatten)]
+    pub(super) on: On,
+
+    #[command(flatten)]
+    pub(super) kind: Kind,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,6 +80,8 @@ pub(super) enum What {
     Preprocess(PreprocessArgs),
     /// Everything: JPEG files in the page cache to labels
     E2e(E2eArgs),
+    /// One JPEG file at a time, from memory to labels, and how long it takes
+    Latency(LatencyArgs),
     /// Write the JPEG files that the others measure with
     Corpus(CorpusArgs),
 }
@@ -65,6 +95,34 @@ pub(super) struct On {
     /// Write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
+}
+
+/// What pictures are made.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Kind {
+    /// Width and height of the pictures
+    #[arg(long, value_name = "WxH", default_value = "500x375")]
+    pub(super) size: Size,
+
+    /// Quality of the files; another than 90 becomes part of the names
+    #[arg(long, value_name = "1..100", default_value_t = CorpusDesc::QUALITY, value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: u8,
+
+    /// Sampling of their colours; another than 420 becomes part of the names
+    #[arg(long, default_value = "420", value_parser = sampling_parser())]
+    sampling: Sampling,
+
+    /// Other pictures for every number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+impl Kind {
+    /// So many of them.
+    pub(super) fn corpus(&self, pictures: NonZeroUsize) -> CorpusDesc {
+        let Self { size, quality, sampling, seed } = *self;
+        CorpusDesc { quality, sampling, seed, ..CorpusDesc::photos(size.width_px, size.height_px, pictures.get()) }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -113,12 +171,11 @@ pub(super) struct DecodeArgs {
     #[command(flatten)]
     pub(super) on: On,
 
-    /// Width and height of the pictures
-    #[arg(long, value_name = "WxH", default_value = "500x375")]
-    pub(super) size: Size,
+    #[command(flatten)]
+    pub(super) kind: Kind,
 
     /// Different pictures, which are decoded again and again
-    #[arg(long, value_name = "N", default_value_t = count(1024), value_parser = up_to::<PICTURES>)]
+    #[arg(long, value_name = "N", default_value_t = count(DECODE_PICTURES), value_parser = up_to::<PICTURES>)]
     pub(super) pictures: NonZeroUsize,
 
     /// Most pictures in a batch; the JPEG engines get a multiple of their number
@@ -161,28 +218,60 @@ pub(super) struct E2eArgs {
     #[command(flatten)]
     pub(super) on: On,
 
-    /// Width and height of the pictures
-    #[arg(long, value_name = "WxH", default_value = "500x375")]
-    pub(super) size: Size,
+    #[command(flatten)]
+    pub(super) kind: Kind,
 
-    /// Most images in one run of the network
-    #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
-    pub(super) batch: NonZeroUsize,
+    /// Where everything runs: on the GPU that --gpu names (cuda), or on the CPU, in fp32
+    #[arg(long, default_value = "cuda", value_parser = place_parser())]
+    pub(super) device: Place,
 
-    /// Different pictures, which are read again and again
-    #[arg(long, value_name = "N", default_value_t = count(4096), value_parser = up_to::<PICTURES>)]
-    pub(super) pictures: NonZeroUsize,
+    /// Most images in one run of the network [default: 64 on a GPU; on the CPU 8, or the number of threads where that is more]
+    #[arg(long, value_name = "N", value_parser = up_to::<BATCH>)]
+    pub(super) batch: Option<NonZeroUsize>,
+
+    /// Different pictures, which are read again and again [default: 4096; on the CPU 256]
+    #[arg(long, value_name = "N", value_parser = up_to::<PICTURES>)]
+    pub(super) pictures: Option<NonZeroUsize>,
 
     /// Seconds that are measured, after one that is not
-    #[arg(long, value_name = "N", default_value_t = count(8), value_parser = up_to::<SECONDS>)]
+    #[arg(long, value_name = "N", default_value_t = count(E2E_SECONDS), value_parser = up_to::<SECONDS>)]
     pub(super) seconds: NonZeroUsize,
+
+    /// Measure the stages alone first, which bound it: on a GPU the slower of decoding and the network, on the CPU all of them
+    /// one after another
+    #[arg(long)]
+    pub(super) bound: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LatencyArgs {
+    #[command(flatten)]
+    pub(super) net: Net,
+
+    #[command(flatten)]
+    pub(super) on: On,
+
+    #[command(flatten)]
+    pub(super) kind: Kind,
+
+    /// Who decodes: the CPU where the picture is small and else the GPU (auto), the JPEG engines (engines), CPU and GPU
+    /// together (hybrid), or the CPU (cpu). Another than auto becomes part of the names
+    #[arg(long, default_value = "auto", value_parser = decode_path_parser())]
+    pub(super) path: DecodePath,
+
+    /// Files that are measured, after some that are not
+    #[arg(long, value_name = "N", default_value_t = count(2000), value_parser = up_to::<RUNS>)]
+    pub(super) runs: NonZeroUsize,
+
+    /// Different pictures, which are taken again and again
+    #[arg(long, value_name = "N", default_value_t = count(256), value_parser = up_to::<PICTURES>)]
+    pub(super) pictures: NonZeroUsize,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct CorpusArgs {
-    /// Width and height of the pictures
-    #[arg(long, value_name = "WxH", default_value = "500x375")]
-    pub(super) size: Size,
+    #[command(flatten)]
+    pub(super) kind: Kind,
 
     /// Pictures
     #[arg(long, value_name = "N", default_value_t = count(256), value_parser = up_to::<PICTURES>)]
@@ -191,6 +280,13 @@ pub(super) struct CorpusArgs {
     /// Folder that they are written to; made where it does not exist, else it must be empty
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
+}
+
+/// Where a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Gpu,
+    Cpu,
 }
 
 /// Width and height of pictures.
@@ -222,8 +318,30 @@ fn up_to<const MOST: usize>(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 /// Defaults are never 0.
-fn count(n: usize) -> NonZeroUsize {
+pub(super) fn count(n: usize) -> NonZeroUsize {
     NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN)
+}
+
+fn place_parser() -> impl TypedValueParser<Value = Place> {
+    PossibleValuesParser::new(["cuda", "cpu"]).map(|name| if name == "cpu" { Place::Cpu } else { Place::Gpu })
+}
+
+fn sampling_parser() -> impl TypedValueParser<Value = Sampling> {
+    PossibleValuesParser::new(["444", "422", "420", "gray"]).map(|name| match name.as_str() {
+        "444" => Sampling::Y444,
+        "422" => Sampling::Y422,
+        "gray" => Sampling::Gray,
+        _ => Sampling::Y420,
+    })
+}
+
+fn decode_path_parser() -> impl TypedValueParser<Value = DecodePath> {
+    PossibleValuesParser::new(["auto", "engines", "hybrid", "cpu"]).map(|name| match name.as_str() {
+        "engines" => DecodePath::Engines,
+        "hybrid" => DecodePath::Hybrid,
+        "cpu" => DecodePath::Cpu,
+        _ => DecodePath::Auto,
+    })
 }
 
 fn path_parser() -> impl TypedValueParser<Value = JpegPath> {

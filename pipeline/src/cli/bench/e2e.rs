@@ -1,92 +1,253 @@
 //! `ocellus bench e2e`: the stages of `ocellus classify`, fed with the same files again and again.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::available_parallelism;
 use std::time::Instant;
 use std::{env, io};
 
 use ocellus_kernels::KernelError;
-use ocellus_kernels::jit::Stop;
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
-use super::args::E2eArgs;
-use super::gpu;
+use super::args::{DECODE_PICTURES, E2E_SECONDS, E2eArgs, Kind, Net, On, Place, count};
+use super::{Signals, gpu};
 use crate::bench::corpus::{self, CorpusDesc};
-use crate::bench::infer::name_of;
+use crate::bench::cpu::StageRates;
+use crate::bench::decode::{self, DecodeDesc};
+use crate::bench::infer::{self, InferDesc, name_of};
 use crate::bench::{Measurement, SteadyRate};
+use crate::cli::device::{CPU_BATCH, GPU_BATCH};
+use crate::cli::say;
 use crate::cli::stages::{Stages, classify_desc};
 use crate::cli::stats::stage_lines;
-use crate::cli::{say, signals};
 use crate::decode::DecodeOptions;
 use crate::error::JobError;
-use crate::gpu::{Lane, LaneOptions};
+use crate::frame::{Item, Results};
+use crate::gpu::{LOADERS, Lane, LaneOptions, Precision};
+use crate::infer::cpu_engine;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
 use crate::postprocess::ClassifyRanked;
-use crate::runner::Report;
+use crate::runner::{Pipeline, Report};
 use crate::source::Found;
-use crate::stage::Cancel;
 
 /// A folder in memory, on Linux.
 const MEMORY_FOLDER: &str = "/dev/shm";
+/// Different files where nobody says.
+const GPU_PICTURES: usize = 4096;
+const CPU_PICTURES: usize = 256;
 
-/// Measures and says which stage is the slowest.
-pub(super) fn run(args: &E2eArgs) -> Result<Measurement, JobError> {
-    let spec = ModelSpec::resolve(&args.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
-    let model = Model::open(&spec)?;
-    let classify = classify_desc(&model, model.card.output.top, None);
-    let precision = args.net.precision;
-    let options = LaneOptions { precision, batch: args.batch, ranks: ClassifyRanked::ranks(&classify) };
-    let lane = Lane::new(gpu(&args.on)?, &model, &options)?;
-    lane.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    let cancel = Cancel::default();
-    // The files must not stay behind; the kernels are compiled.
-    signals::watch(cancel.clone(), Stop::default())?;
-    let (width_px, height_px) = (args.size.width_px, args.size.height_px);
-    let (_folder, paths) = write(&CorpusDesc::photos(width_px, height_px, args.pictures.get()))?;
+/// What a job cannot be faster than, images a second, and in words.
+pub(super) type Bound = (f64, &'static str);
 
-    let stages = Stages {
-        model: &model,
-        decode: DecodeOptions::default(),
-        classify,
-        threads: available_parallelism().map_or(1, usize::from),
-        cancel: cancel.clone(),
-        split: Arc::default(),
-    };
-    let again_and_again = (0..).zip(paths.into_iter().cycle());
-    let items = again_and_again.map(|(id, path)| Found { path, error: None }.into_item(id));
-    let pipeline = stages.on_gpu(items, lane)?;
-    let mut rate = SteadyRate::default();
-    let mut decoders = BTreeMap::<String, u64>::new();
-    let outcome = pipeline.run(|item| {
-        let results = item.payload.map_err(|error| KernelError::gpu(format!("a picture failed: {error}")))?;
-        *decoders.entry(results.info.decoder.to_string()).or_default() += 1;
-        if rate.rates().len() < args.seconds.get() {
-            rate.count(Instant::now());
-        } else {
-            cancel.set();
+/// What is measured.
+pub(super) struct E2eBench<'a> {
+    net: &'a Net,
+    on: &'a On,
+    kind: Kind,
+    place: Place,
+    batch: Option<NonZeroUsize>,
+    pictures: Option<NonZeroUsize>,
+    seconds: usize,
+    /// Measured in the same run.
+    bound: Option<Bound>,
+    /// Otherwise: measure it first.
+    find_bound: bool,
+}
+
+impl<'a> E2eBench<'a> {
+    /// What the arguments say.
+    pub(super) fn of(args: &'a E2eArgs) -> Self {
+        Self {
+            place: args.device,
+            batch: args.batch,
+            pictures: args.pictures,
+            seconds: args.seconds.get(),
+            find_bound: args.bound,
+            ..Self::usual(&args.net, &args.on, args.kind)
         }
-        Ok(())
-    });
-    match outcome.end {
-        // The end of an endless source.
-        Ok(()) | Err(JobError::Interrupted) if rate.rates().len() == args.seconds.get() => {}
-        end => return Err(end.err().unwrap_or(JobError::Interrupted)),
     }
-    explain(&outcome.report, &decoders, &stages.split);
-    let name = format!("e2e.{}.{}.{width_px}x{height_px}", model.name, name_of(precision));
-    Ok(Measurement::of(name, "img/s", rate.rates().to_vec()))
+
+    /// A job on a GPU as it usually is.
+    pub(super) fn usual(net: &'a Net, on: &'a On, kind: Kind) -> Self {
+        let (batch, pictures, bound) = (None, None, None);
+        Self { net, on, kind, place: Place::Gpu, batch, pictures, seconds: E2E_SECONDS, bound, find_bound: false }
+    }
+
+    /// With a bound that was measured in the same run.
+    pub(super) fn beside(self, bound: Bound) -> Self {
+        Self { bound: Some(bound), ..self }
+    }
+
+    fn corpus(&self) -> CorpusDesc {
+        let usual = if self.place == Place::Gpu { GPU_PICTURES } else { CPU_PICTURES };
+        self.kind.corpus(self.pictures.unwrap_or_else(|| count(usual)))
+    }
+
+    /// Measures and says which stage is the slowest.
+    pub(super) fn run(self, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+        let spec = ModelSpec::resolve(&self.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
+        let model = Model::open(&spec)?;
+        match self.place {
+            Place::Gpu => self.on_gpu(&model, signals),
+            Place::Cpu => self.on_cpu(&model, signals),
+        }
+    }
+
+    fn on_gpu(self, model: &Model, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+        let classify = classify_desc(model, model.card.output.top, None);
+        let precision = self.net.precision;
+        let batch = self.batch.unwrap_or_else(|| count(GPU_BATCH));
+        let options = LaneOptions { precision, batch, ranks: ClassifyRanked::ranks(&classify) };
+        let mut parts = Vec::new();
+        let mut bound = self.bound;
+        if self.find_bound {
+            let gpu = gpu(self.on, signals)?;
+            let desc = InferDesc { precision, portable: false, batches: vec![batch.get()] };
+            let network = infer::measure(&gpu, model, &desc, &signals.cancel)?;
+            let path = decode::usual_path(&gpu.device)?;
+            let desc =
+                DecodeDesc { corpus: self.kind.corpus(count(DECODE_PICTURES)), batch, workers: count(LOADERS), path };
+            let decoding = decode::measure(&gpu.device, &desc, &signals.cancel)?;
+            bound = Some(slower(&decoding, &network));
+            parts.extend(network);
+            parts.push(decoding);
+        }
+        let lane = Lane::new(gpu(self.on, signals)?, model, &options)?;
+        lane.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
+        let job = Job::new(model, &self.corpus(), signals)?;
+        let items = job.items();
+        let measured = job.measure(job.stages.on_gpu(items, lane)?, self.seconds)?;
+        let name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
+        parts.extend(measured.named(&name, bound));
+        Ok(parts)
+    }
+
+    fn on_cpu(self, model: &Model, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+        let job = Job::new(model, &self.corpus(), signals)?;
+        let threads = job.stages.threads;
+        let batch = self.batch.map_or(CPU_BATCH.max(threads), NonZeroUsize::get);
+        let mut bound = None;
+        if self.find_bound {
+            let files =
+                job.paths.iter().map(|path| std::fs::read(path).map_err(|e| JobError::io("reading a picture", e)));
+            let files = files.collect::<Result<Vec<_>, JobError>>()?;
+            let rates = StageRates::measure(model, &files, threads, batch, &signals.cancel)?;
+            let StageRates { decode, preprocess, infer } = rates;
+            say(format_args!(
+                "each stage alone on {threads} threads: decode {decode:.1}, preprocess {preprocess:.1}, network {infer:.1} img/s"
+            ));
+            bound = Some((rates.ideal(), "the stages alone on all cores, one after another"));
+        }
+        let items = job.items();
+        let engine = cpu_engine(model, threads)?;
+        let measured = job.measure(job.stages.on_cpu(items, engine, batch)?, self.seconds)?;
+        let name = format!("e2e.{}.{}.cpu.{}", model.name, name_of(Precision::Fp32), self.corpus().name());
+        Ok(measured.named(&name, bound))
+    }
+}
+
+/// The slower of decoding and the network at its best batch size.
+pub(super) fn slower(decoding: &Measurement, network: &[Measurement]) -> Bound {
+    let network = network.iter().map(|m| m.value).fold(0.0, f64::max);
+    (decoding.value.min(network), "the slower of decoding alone and the network alone")
+}
+
+/// Stages, and the files that they are fed with.
+struct Job<'a> {
+    stages: Stages<'a>,
+    paths: Vec<PathBuf>,
+    enough: Arc<AtomicBool>,
+    _folder: TempDir,
+}
+
+/// What a job did.
+struct Measured {
+    rates: Vec<f64>,
+    /// Cores that the process was busy on.
+    cores: f64,
+}
+
+impl<'a> Job<'a> {
+    fn new(model: &'a Model, desc: &CorpusDesc, signals: &Signals) -> Result<Self, JobError> {
+        let (folder, paths) = write(desc, signals)?;
+        let stages = Stages {
+            model,
+            decode: DecodeOptions::default(),
+            classify: classify_desc(model, model.card.output.top, None),
+            threads: available_parallelism().map_or(1, usize::from),
+            cancel: signals.cancel.clone(),
+            split: Arc::default(),
+        };
+        Ok(Self { stages, paths, enough: Arc::default(), _folder: folder })
+    }
+
+    /// The files again and again, until there are enough.
+    fn items(&self) -> impl Iterator<Item = Item<()>> + Send + 'static {
+        let enough = Arc::clone(&self.enough);
+        let again_and_again = (0..).zip(self.paths.clone().into_iter().cycle());
+        let items = again_and_again.map(|(id, path)| Found { path, error: None }.into_item(id));
+        items.take_while(move |_| !enough.load(Relaxed))
+    }
+
+    /// Runs the stages for so many seconds after the first.
+    fn measure(&self, pipeline: Pipeline<Item<Results>>, seconds: usize) -> Result<Measured, JobError> {
+        let mut rate = SteadyRate::default();
+        let mut decoders = BTreeMap::<String, u64>::new();
+        let (mut since, mut cores) = (None, 0.0);
+        let outcome = pipeline.run(|item| {
+            let results = item.payload.map_err(|error| KernelError::gpu(format!("a picture failed: {error}")))?;
+            *decoders.entry(results.info.decoder.to_string()).or_default() += 1;
+            if self.enough.load(Relaxed) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            rate.count(now);
+            if rate.is_steady() {
+                let (start, busy_s) = *since.get_or_insert((now, cpu_s()));
+                if rate.rates().len() == seconds {
+                    cores = (cpu_s() - busy_s) / (now - start).as_secs_f64();
+                    self.enough.store(true, Relaxed);
+                }
+            }
+            Ok(())
+        });
+        outcome.end?;
+        explain(&outcome.report, &decoders, &self.stages.split);
+        Ok(Measured { rates: rate.rates().to_vec(), cores })
+    }
+}
+
+impl Measured {
+    fn named(self, name: &str, bound: Option<Bound>) -> Vec<Measurement> {
+        let rate = Measurement::of(name.to_owned(), "img/s", self.rates);
+        let per_core_s = rate.value / self.cores;
+        say(format_args!("CPU: {:.2} cores, {per_core_s:.0} images a core-second", self.cores));
+        let rate = match bound {
+            Some((bound, what)) => rate.beside(bound, what),
+            None => rate,
+        };
+        vec![rate, Measurement::of(format!("{name}.cores"), "cores", vec![self.cores])]
+    }
+}
+
+/// Processor time of this process so far, seconds.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Writes the files where reading them costs least: to memory, or else, where the page cache keeps them, to a disk.
-fn write(desc: &CorpusDesc) -> Result<(TempDir, Vec<PathBuf>), JobError> {
+fn write(desc: &CorpusDesc, signals: &Signals) -> Result<(TempDir, Vec<PathBuf>), JobError> {
     let write = |parent: &Path| {
         let failed = |e: io::Error| JobError::io(format!("cannot make a folder in {}", parent.display()), e);
-        let folder = tempfile::Builder::new().prefix("ocellus-bench-").tempdir_in(parent).map_err(failed)?;
-        let paths = corpus::write(desc, folder.path())?;
+        let prefix = format!("ocellus-bench-{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent).map_err(failed)?;
+        let paths = corpus::write(desc, folder.path(), &signals.cancel)?;
         Ok((folder, paths))
     };
     match write(Path::new(MEMORY_FOLDER)) {
@@ -95,11 +256,16 @@ fn write(desc: &CorpusDesc) -> Result<(TempDir, Vec<PathBuf>), JobError> {
     }
 }
 
+/// How many pictures each decoder had.
+pub(super) fn decoded_by(decoders: &BTreeMap<String, u64>) -> String {
+    let decoders: Vec<_> = decoders.iter().map(|(decoder, images)| format!("{decoder} {images}")).collect();
+    format!("decoded by: {}", decoders.join(", "))
+}
+
 /// Says where the time went.
 fn explain(report: &Report, decoders: &BTreeMap<String, u64>, split: &AtomicU64) {
     stage_lines(report).iter().for_each(say);
-    let decoders: Vec<_> = decoders.iter().map(|(decoder, images)| format!("{decoder} {images}")).collect();
-    say(format_args!("decoded by: {}", decoders.join(", ")));
+    say(decoded_by(decoders));
     let split = split.load(Relaxed);
     if split > 0 {
         say(format_args!("warning: the GPU had no memory for {split} batches at once"));

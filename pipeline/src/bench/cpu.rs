@@ -1,0 +1,124 @@
+//! The stages of the CPU path, each alone on all cores: what a job could reach if nothing were lost between them.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ocellus_kernels::cpu::preprocess::Preprocessor;
+use ocellus_kernels::engine::Engine;
+
+use super::{Measurement, on_threads, repeat};
+use crate::decode::{DecodeOptions, decode};
+use crate::error::JobError;
+use crate::frame::Picture;
+use crate::infer::cpu_engine;
+use crate::model::load::Model;
+use crate::stage::Cancel;
+
+/// Passes before the first that counts, and those that count.
+const WARM_UP: usize = 1;
+const PASSES: usize = 5;
+/// Time of a pass, at least.
+const PASS: Duration = Duration::from_millis(600);
+/// Pictures that are resized in turn: more than any cache holds.
+const PICTURES: usize = 64;
+
+/// Images a second of each stage, when it has all cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageRates {
+    /// From a file's bytes to pixels.
+    pub decode: f64,
+    /// From pixels to the network's input.
+    pub preprocess: f64,
+    /// The network.
+    pub infer: f64,
+}
+
+impl StageRates {
+    /// Measures a model's stages on `threads` threads, the network with `batch` images at a time.
+    ///
+    /// # Errors
+    /// Where a file is not decoded or the network cannot be planned, and where `cancel` was set.
+    pub fn measure(
+        model: &Model,
+        files: &[Vec<u8>],
+        threads: usize,
+        batch: usize,
+        cancel: &Cancel,
+    ) -> Result<Self, JobError> {
+        let options = DecodeOptions::default();
+        let decode_one = |file: &Vec<u8>| decode(file, &options).map_err(|e| JobError::Usage(e.to_string()));
+        let median = |rates: Vec<f64>| Measurement::of(String::new(), "img/s", rates).value;
+        let nothing = || (0..threads).map(|_| Ok(())).collect::<Result<Vec<()>, JobError>>();
+        let decoded = repeat(cancel, WARM_UP, PASSES, || {
+            rate(&mut nothing()?, |(), n| decode_one(&files[n % files.len()]).map(drop))
+        })?;
+        let pictures = files.iter().take(PICTURES).map(decode_one).collect::<Result<Vec<Picture>, JobError>>()?;
+        let desc = model.preprocess();
+        let input_len = 3 * desc.width_px * desc.height_px;
+        let workers = (0..threads).map(|_| Ok((Preprocessor::new(desc.clone())?, vec![0.0; input_len])));
+        let mut workers = workers.collect::<Result<Vec<_>, JobError>>()?;
+        let preprocessed = repeat(cancel, WARM_UP, PASSES, || {
+            rate(&mut workers, |(preprocessor, input), n| {
+                let picture = &pictures[n % pictures.len()];
+                let [width_px, height_px] = [picture.width_px as usize, picture.height_px as usize];
+                Ok(preprocessor.run_f32(&picture.rgb, width_px, height_px, input).map(drop)?)
+            })
+        })?;
+        let mut engine = cpu_engine(model, threads)?;
+        let inferred = repeat(cancel, WARM_UP, PASSES, || infer(&mut *engine, batch))?;
+        Ok(Self { decode: median(decoded), preprocess: median(preprocessed), infer: median(inferred) })
+    }
+
+    /// Images a second where an image's time is the sum of its times in the stages.
+    pub fn ideal(&self) -> f64 {
+        1.0 / (1.0 / self.decode + 1.0 / self.preprocess + 1.0 / self.infer)
+    }
+}
+
+/// Images a second of one pass: each worker takes the next until its time is over.
+fn rate<W: Send>(
+    workers: &mut [W],
+    work: impl Fn(&mut W, usize) -> Result<(), JobError> + Sync,
+) -> Result<f64, JobError> {
+    let (next, work, started) = (&AtomicUsize::new(0), &work, Instant::now());
+    let counts = on_threads(workers.iter_mut().map(|worker| {
+        move || {
+            let mut count = 0;
+            while count == 0 || started.elapsed() < PASS {
+                work(worker, next.fetch_add(1, Relaxed))?;
+                count += 1;
+            }
+            Ok(count)
+        }
+    }))?;
+    Ok(counts.iter().sum::<usize>() as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Images a second of the network in one pass.
+fn infer(engine: &mut dyn Engine, batch: usize) -> Result<f64, JobError> {
+    let port = engine.inputs().first();
+    let (group, values) = port.map_or((1, 0), |port| {
+        let group = port.buffer.dims.first().copied().unwrap_or(1).max(1);
+        (group, port.buffer.len() / group)
+    });
+    let images = batch.next_multiple_of(group);
+    let input = vec![0.5; images * values];
+    let mut outputs = vec![Vec::new(); engine.outputs().len()];
+    let (mut count, started) = (0, Instant::now());
+    while count == 0 || started.elapsed() < PASS {
+        engine.run(images, &[&input], &mut outputs)?;
+        count += images;
+    }
+    Ok(count as f64 / started.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up() {
+        let rates = StageRates { decode: 100.0, preprocess: 300.0, infer: 150.0 };
+        assert!((rates.ideal() - 50.0).abs() < 1e-9);
+    }
+}
