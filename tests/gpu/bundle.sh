@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bundle=${1:-target/gpu-bundle}
 profile=${PROFILE:-release}
 target=${CARGO_TARGET_DIR:-target}
-tests=(gpu_conv gpu_ops gpu_top_k gpu_preprocess gpu_network gpu_engine gpu_classify gpu_bench gpu_faults)
+tests=(gpu_conv gpu_ops gpu_top_k gpu_preprocess gpu_network gpu_engine gpu_classify gpu_parity gpu_single gpu_faults gpu_bench)
 
 rm -rf "$bundle"
 mkdir -p "$bundle/bin" "$bundle/tests/gpu" "$bundle/tests/golden"

@@ -86,6 +86,9 @@ bench() {
         measure "e2e-resnet50-$size" e2e --size "$size" --model "$resnet"
     done
     measure e2e-efficientnet e2e --size 500x375
+    # A few seconds each.
+    measure latency-efficientnet latency
+    measure latency-resnet50 latency --model "$resnet"
 }
 
 # Other programs; wheels/ has those that are not installed.

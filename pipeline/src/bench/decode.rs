@@ -44,8 +44,8 @@ pub struct DecodeDesc {
 ///
 /// # Errors
 /// Where nvJPEG is not there.
-pub fn usual_path(device: &Device) -> Result<JpegPath, JobError> {
-    Ok(Jpeg::new(device)?.hardware().map_or(JpegPath::Hybrid, |_| JpegPath::Hardware))
+pub fn usual_path(gpu: &Gpu) -> Result<JpegPath, JobError> {
+    Ok(Jpeg::new(gpu)?.hardware().map_or(JpegPath::Hybrid, |_| JpegPath::Hardware))
 }
 
 /// Images a second.

@@ -78,7 +78,7 @@ fn all(args: &AllArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> 
     let gpu = gpu(&args.on, signals)?;
     let desc = InferDesc { precision: args.net.precision, portable: false, batches: INFER_BATCHES.into() };
     let network = infer::measure(&gpu, &open(&args.net)?, &desc, &signals.cancel)?;
-    let decoding = decode::measure(&gpu.device, &usual_decode(&gpu, args)?, &signals.cancel)?;
+    let decoding = decode::measure(&gpu, &usual_decode(&gpu, args)?, &signals.cancel)?;
     let (width_px, height_px) = (args.kind.size.width_px, args.kind.size.height_px);
     let output = Output::usual(width_px, height_px);
     let bench = PreprocessBench { width_px, height_px, output, batches: PREPROCESS_BATCHES.into() };
@@ -95,7 +95,7 @@ fn usual_decode(gpu: &Gpu, args: &AllArgs) -> Result<DecodeDesc, JobError> {
         corpus: args.kind.corpus(count(DECODE_PICTURES)),
         batch: count(GPU_BATCH),
         workers: count(LOADERS),
-        path: decode::usual_path(&gpu.device)?,
+        path: decode::usual_path(gpu)?,
     })
 }
 

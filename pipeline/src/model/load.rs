@@ -15,7 +15,7 @@ use super::import::{ImportOptions, import};
 use super::onnx::{self, proto::ModelProto};
 use super::passes::optimise;
 use super::plan::plan;
-use super::spec::ModelSpec;
+use super::spec::{ModelSpec, alternatives};
 
 /// Rows and columns assumed where neither card nor network says them.
 const DEFAULT_SIDE_PX: usize = 224;
@@ -55,11 +55,19 @@ impl Model {
     /// Where a file cannot be read, is damaged or not supported.
     pub fn read(spec: &ModelSpec) -> Result<Self, ModelError> {
         let (path, card) = match spec {
-            ModelSpec::Card(path) => (path, Some(Card::read(path)?)),
+            ModelSpec::Card(path) => {
+                check_file("model card", path, None)?;
+                (path, Some(Card::read(path)?))
+            }
             ModelSpec::Onnx(path) => (path, None),
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let file = card.as_ref().map_or(path.as_path(), |card| card.onnx.as_path());
+        let named_by = card.as_ref().map(|_| path.as_path());
+        check_file("network", file, named_by)?;
+        if let Some(labels) = card.as_ref().and_then(|card| card.labels.as_deref()) {
+            check_file("labels", labels, named_by)?;
+        }
         let proto = onnx::read(file)?;
         let size = card.as_ref().map(|card| [card.input.height_px, card.input.width_px]);
         let mut warnings = Vec::new();
@@ -190,6 +198,19 @@ impl Model {
         let message = format!("{} labels for {classes} classes of the network{hint}", self.labels.len());
         Err(ModelError::Mismatch { path, message })
     }
+}
+
+/// Says who named a file that is not there: the card, or the user.
+fn check_file(what: &'static str, path: &Path, named_by: Option<&Path>) -> Result<(), ModelError> {
+    // Other faults are told by who reads it.
+    if path.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    let hint = match named_by {
+        Some(card) => format!(", which {} names", card.display()),
+        None => alternatives(),
+    };
+    Err(ModelError::Missing { what, path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), hint })
 }
 
 fn import_for(

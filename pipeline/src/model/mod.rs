@@ -24,6 +24,16 @@ pub enum ModelError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A file that the user or a card names is not there.
+    #[error("no {what} at {path}{hint}")]
+    Missing {
+        /// What it should be.
+        what: &'static str,
+        /// Where it was looked for.
+        path: std::path::PathBuf,
+        /// Who named it, and what to do.
+        hint: String,
+    },
     /// No card has this name.
     #[error(
         "no model \"{model}\": known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file"

@@ -53,6 +53,14 @@ impl ModelSpec {
     }
 }
 
+/// What else could have been given, for who gave the path of no file.
+pub(super) fn alternatives() -> String {
+    let folders = model_folders();
+    let known = known(&folders).join(", ");
+    let folders = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
+    format!("; cards that are known by name are {known} (looked in {folders})")
+}
+
 /// The folders in which [`ModelSpec::resolve`] looks up a name.
 fn model_folders() -> Vec<PathBuf> {
     let listed = env::var_os(FOLDERS_VARIABLE).unwrap_or_default();

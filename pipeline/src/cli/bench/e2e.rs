@@ -109,10 +109,10 @@ impl<'a> E2eBench<'a> {
             let gpu = gpu(self.on, signals)?;
             let desc = InferDesc { precision, portable: false, batches: vec![batch.get()] };
             let network = infer::measure(&gpu, model, &desc, &signals.cancel)?;
-            let path = decode::usual_path(&gpu.device)?;
+            let path = decode::usual_path(&gpu)?;
             let desc =
                 DecodeDesc { corpus: self.kind.corpus(count(DECODE_PICTURES)), batch, workers: count(LOADERS), path };
-            let decoding = decode::measure(&gpu.device, &desc, &signals.cancel)?;
+            let decoding = decode::measure(&gpu, &desc, &signals.cancel)?;
             bound = Some(slower(&decoding, &network));
             parts.extend(network);
             parts.push(decoding);

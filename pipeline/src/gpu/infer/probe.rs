@@ -66,7 +66,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Probe<F> {
         let options = |precision| LaneOptions { precision, batch: std::num::NonZeroUsize::MIN, ranks: 1 };
         let lane = |&precision| Ok((precision, infer(gpu, model, &options(precision), 1)?.0));
         let lanes = precisions.iter().map(lane).collect::<Result<Vec<_>, JobError>>()?;
-        let jpeg = Jpeg::new(&gpu.device).ok();
+        let jpeg = Jpeg::new(gpu).ok();
         let stream = Stream::new(&gpu.device, Priority::Low)?;
         let format = OutputFormat { dtype: DType::F32, layout: Layout::Nhwc, pitch: 3, step: 1.0 };
         Ok(Self {
