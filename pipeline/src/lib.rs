@@ -16,6 +16,7 @@ pub mod frame;
 pub mod gpu;
 pub mod infer;
 pub mod model;
+pub mod observe;
 pub mod parity;
 pub mod postprocess;
 pub mod preprocess;

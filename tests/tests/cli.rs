@@ -223,6 +223,19 @@ fn stats_hold_the_figures_of_the_job() {
     assert_eq!(names, ["source", "read", "decode+resize", "batch", "infer", "postprocess", "sink"]);
     let busy: Vec<f64> = stages.iter().map(|s| s["busy_share"].as_f64().unwrap()).collect();
     assert!(busy.iter().all(|share| (0.0..=1.0).contains(share)), "{busy:?}");
+    for stage in stages {
+        let spread = &stage["service_ms"];
+        let [p50, p90, p99, max] = ["p50", "p90", "p99", "max"].map(|name| spread[name].as_f64().unwrap());
+        assert!(0.0 <= p50 && p50 <= p90 && p90 <= p99 && p99 <= max, "{stage}");
+        assert!(max <= 1e3 * stats["pipeline"]["wall_s"].as_f64().unwrap(), "{stage}");
+        assert!(stage["queue_mean"].as_f64().unwrap() <= stage["queue_max"].as_f64().unwrap(), "{stage}");
+        assert!(stage["per_s"].as_f64().unwrap() > 0.0, "{stage}");
+    }
+    // No item takes less than the stages that work on it alone, nor longer than the job.
+    let latency = |name: &str| stats["latency_ms"][name].as_f64().unwrap();
+    assert!(latency("p50") > 0.0 && latency("p50") <= latency("p99") && latency("p99") <= latency("max"));
+    assert!(latency("max") <= 1e3 * stats["wall_s"].as_f64().unwrap(), "{stats}");
+    assert!(stats["cpu_s"].as_f64().unwrap() > 0.0 && stats["cpu_cores"].as_f64().unwrap() > 0.0, "{stats}");
 }
 
 #[test]

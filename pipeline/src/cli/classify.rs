@@ -12,7 +12,7 @@ use super::args::ClassifyArgs;
 use super::device::{Backend, Chosen, choose};
 use super::progress::Progress;
 use super::stages::{Stages, classify_desc};
-use super::stats::{Stats, StatsFile, Tally, peak_memory_bytes, stage_lines};
+use super::stats::{Stats, StatsFile, Tally, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::JobError;
@@ -20,6 +20,7 @@ use crate::frame::{Item, Results};
 use crate::gpu::Precision;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
+use crate::observe::{cpu_time, peak_memory_bytes};
 use crate::postprocess::ClassifyDesc;
 use crate::runner::Pipeline;
 use crate::sink::{Earlier, Format, Row, Writer, is_stream};
@@ -84,17 +85,20 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
             return Err(error);
         }
     };
+    let cpu_before = cpu_time();
     let outcome = pipeline.run(|item| {
         let failure = item.payload.as_ref().err().filter(|_| job.args.fail_fast).cloned();
+        let arrived = item.arrived;
         let row = Row::new(item);
         writer.write(&row)?;
-        tally.add(&row);
+        tally.add(&row, arrived);
         progress.row(tally.failed);
         match failure {
             Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
             None => Ok(()),
         }
     });
+    let cpu_in_stages = cpu_time().saturating_sub(cpu_before);
     progress.clear();
 
     let (resumed, images) = (resumed.load(Relaxed), tally.images);
@@ -126,6 +130,9 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
         resumed,
         resumed_failed: earlier_failed,
         skipped: job.skipped.snapshot(),
+        batches_split: job.split.load(Relaxed),
+        cpu_s: cpu_time().as_secs_f64(),
+        cpu_cores: cpu_in_stages.as_secs_f64() / outcome.report.wall_s.max(f64::MIN_POSITIVE),
         peak_memory_bytes: peak_memory_bytes(),
         pipeline: outcome.report,
     };
@@ -219,7 +226,7 @@ impl Job {
         if empty > 0 && stats.tally.images > 0 {
             say(format_args!("warning: {empty} of the inputs held no images"));
         }
-        let split = self.split.load(Relaxed);
+        let split = stats.batches_split;
         if split > 0 {
             say(format_args!(
                 "warning: the GPU had no memory for {split} batches at once; a smaller --batch is faster"
@@ -227,6 +234,7 @@ impl Job {
         }
         if self.args.verbose {
             stage_lines(&stats.pipeline).iter().for_each(say);
+            stats.latency_line().iter().for_each(say);
         }
         if stats.tally.images + stats.resumed > 0 {
             say(stats.summary());

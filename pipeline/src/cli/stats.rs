@@ -5,39 +5,53 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use crate::error::JobError;
+use serde::Serialize as _;
+
+use crate::error::{ErrorKind, JobError};
+use crate::frame::Decoder;
+use crate::observe::{Durations, Spread};
 use crate::runner::Report;
 use crate::sink::{Row, partial_of};
 use crate::source::SkippedCounts;
 
 /// Counts over the rows.
-#[derive(Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub(super) struct Tally {
     /// Rows written.
     pub(super) images: u64,
     /// Those among them that are errors.
     pub(super) failed: u64,
     /// Those that were decoded from an incomplete file.
-    partial: u64,
+    pub(super) partial: u64,
     /// Errors by kind.
-    errors: BTreeMap<String, u64>,
+    pub(super) errors: BTreeMap<ErrorKind, u64>,
     /// Images by decoder.
-    decoders: BTreeMap<String, u64>,
+    pub(super) decoders: BTreeMap<Decoder, u64>,
+    /// From an item's arrival to its row, which is written by then.
+    #[serde(serialize_with = "spread_of", rename = "latency_ms")]
+    pub(super) latency: Durations,
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, row: &Row) {
+    /// Counts a row that was written just now; its item arrived then.
+    pub(super) fn add(&mut self, row: &Row, arrived: Instant) {
+        self.latency.record(arrived.elapsed());
         self.images += 1;
         self.partial += u64::from(row.partial);
         if let Some(error) = &row.error {
             self.failed += 1;
-            *self.errors.entry(error.kind.to_string()).or_default() += 1;
+            *self.errors.entry(error.kind).or_default() += 1;
         }
         if let Some(decoder) = row.decoder {
-            *self.decoders.entry(decoder.to_string()).or_default() += 1;
+            *self.decoders.entry(decoder).or_default() += 1;
         }
     }
+}
+
+fn spread_of<S: serde::Serializer>(durations: &Durations, serializer: S) -> Result<S::Ok, S::Error> {
+    durations.spread().serialize(serializer)
 }
 
 /// A job's figures, as `--stats` writes them.
@@ -61,6 +75,12 @@ pub(super) struct Stats {
     /// Rows of earlier jobs that are errors; they are not tried again.
     pub(super) resumed_failed: u64,
     pub(super) skipped: SkippedCounts,
+    /// Batches that the GPU had no memory for at once.
+    pub(super) batches_split: u64,
+    /// CPU time of the process, all cores together.
+    pub(super) cpu_s: f64,
+    /// Cores that were at work on average while the stages ran.
+    pub(super) cpu_cores: f64,
     /// Most memory that the process held at a time, where the system says it.
     pub(super) peak_memory_bytes: Option<u64>,
     /// What each stage did.
@@ -88,7 +108,8 @@ impl Stats {
                 }
             }
         };
-        let errors: Vec<_> = tally.errors.iter().map(|(kind, n)| (kind.clone(), *n)).collect();
+        let mut errors: Vec<_> = tally.errors.iter().map(|(kind, n)| (kind.to_string(), *n)).collect();
+        errors.sort();
         part(&mut line, tally.failed, "failed", &errors);
         part(&mut line, tally.partial, "partial", &[]);
         let reasons = [
@@ -104,14 +125,23 @@ impl Stats {
         }
         line
     }
+
+    /// How long items took, for `-v`.
+    pub(super) fn latency_line(&self) -> Option<String> {
+        let Spread { p50, p90, p99, max, .. } = self.tally.latency.spread()?;
+        let latency =
+            format!("from arrival to row: p50 {p50:.1} ms  p90 {p90:.1} ms  p99 {p99:.1} ms  max {max:.1} ms");
+        Some(format!("{latency}; {:.1} cores at work", self.cpu_cores))
+    }
 }
 
 /// A line for each stage.
 pub(super) fn stage_lines(report: &Report) -> Vec<String> {
     let lines = report.stages.iter().map(|s| {
         format!(
-            "{:<14} {:>3} threads  {:>8} in {:>8} out  busy {:>5.1} %  starved {:>7.2} s  blocked {:>7.2} s  queue {} of {}",
-            s.stage, s.workers, s.taken, s.given, 100.0 * s.busy_share, s.starved_s, s.blocked_s, s.queue_max, s.queue_capacity
+            "{:<14} {:>3} threads  {:>8} in {:>8} out  busy {:>5.1} %  starved {:>7.2} s  blocked {:>7.2} s  queue {:.1}, most {} of {}",
+            s.stage, s.workers, s.taken, s.given, 100.0 * s.busy_share, s.starved_s, s.blocked_s, s.queue_mean, s.queue_max,
+            s.queue_capacity
         )
     });
     lines.collect()
@@ -171,11 +201,4 @@ fn holds_stats(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(START.len() as u64).read_to_end(&mut start)?;
     Ok(start.is_empty() || start == START)
-}
-
-/// Peak of the process's resident memory.
-pub(super) fn peak_memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }

@@ -1,7 +1,10 @@
 //! What every stage did.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::observe::{Durations, Spread};
 
 /// Counts of one stage while it runs.
 pub(super) struct Counters {
@@ -13,7 +16,12 @@ pub(super) struct Counters {
     busy_ns: AtomicU64,
     starved_ns: AtomicU64,
     blocked_ns: AtomicU64,
+    /// How long one value took. Locked for a moment by each thread of the stage.
+    service: Mutex<Durations>,
     queue_max: AtomicUsize,
+    /// Over all times that the queue was seen.
+    queue_sum: AtomicU64,
+    queue_seen: AtomicU64,
 }
 
 impl Counters {
@@ -27,7 +35,10 @@ impl Counters {
             busy_ns: AtomicU64::new(0),
             starved_ns: AtomicU64::new(0),
             blocked_ns: AtomicU64::new(0),
+            service: Mutex::default(),
             queue_max: AtomicUsize::new(0),
+            queue_sum: AtomicU64::new(0),
+            queue_seen: AtomicU64::new(0),
         }
     }
 
@@ -40,25 +51,52 @@ impl Counters {
     }
 
     pub(super) fn finished(&self, started: Instant, given: usize) {
-        add(&self.busy_ns, started);
+        let took = started.elapsed();
+        add(&self.busy_ns, took);
+        self.service.lock().unwrap_or_else(PoisonError::into_inner).record(took);
         self.gave(given);
     }
 
     pub(super) fn was_starved(&self, started: Instant) {
-        add(&self.starved_ns, started);
+        add(&self.starved_ns, started.elapsed());
     }
 
     pub(super) fn was_blocked(&self, started: Instant) {
-        add(&self.blocked_ns, started);
+        add(&self.blocked_ns, started.elapsed());
+    }
+
+    /// What was counted so far, `wall` after the start.
+    fn report(&self, wall: Duration) -> StageReport {
+        let wall_s = wall.as_secs_f64().max(f64::MIN_POSITIVE);
+        let seconds = |ns: &AtomicU64| Duration::from_nanos(ns.load(Relaxed)).as_secs_f64();
+        let (taken, given, busy_s) = (self.taken.load(Relaxed), self.given.load(Relaxed), seconds(&self.busy_ns));
+        let is_source = self.queue_capacity == 0;
+        StageReport {
+            stage: self.stage,
+            workers: self.workers,
+            taken,
+            given,
+            per_s: if is_source { given } else { taken } as f64 / wall_s,
+            busy_s,
+            busy_share: busy_s / (wall_s * self.workers as f64),
+            starved_s: seconds(&self.starved_ns),
+            blocked_s: seconds(&self.blocked_ns),
+            service_ms: self.service.lock().unwrap_or_else(PoisonError::into_inner).spread(),
+            queue_max: self.queue_max.load(Relaxed),
+            queue_mean: self.queue_sum.load(Relaxed) as f64 / self.queue_seen.load(Relaxed).max(1) as f64,
+            queue_capacity: self.queue_capacity,
+        }
     }
 
     pub(super) fn saw_queue(&self, places: usize) {
         self.queue_max.fetch_max(places, Relaxed);
+        self.queue_sum.fetch_add(places as u64, Relaxed);
+        self.queue_seen.fetch_add(1, Relaxed);
     }
 }
 
-fn add(total_ns: &AtomicU64, started: Instant) {
-    total_ns.fetch_add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+fn add(total_ns: &AtomicU64, time: Duration) {
+    total_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
 }
 
 /// What one stage did.
@@ -74,6 +112,8 @@ pub struct StageReport {
     /// Values given.
     #[serde(rename = "out")]
     pub given: u64,
+    /// Values a second: taken, by the source given.
+    pub per_s: f64,
     /// Time at work, all threads together.
     pub busy_s: f64,
     /// `busy_s` as a share of the threads' time in the job, 0..1. The stage nearest to 1 is the bottleneck.
@@ -82,8 +122,12 @@ pub struct StageReport {
     pub starved_s: f64,
     /// Time in which a value was there and the next queue was full.
     pub blocked_s: f64,
+    /// Time at work on one value.
+    pub service_ms: Option<Spread>,
     /// Most places seen taken in the queue before the stage.
     pub queue_max: usize,
+    /// Mean of the places taken in that queue, whenever the stage looked for a value.
+    pub queue_mean: f64,
     /// Places of that queue.
     pub queue_capacity: usize,
 }
@@ -99,22 +143,6 @@ pub struct Report {
 
 impl Report {
     pub(super) fn new<'a>(wall: Duration, stages: impl Iterator<Item = &'a Counters>) -> Self {
-        let wall_s = wall.as_secs_f64();
-        let seconds = |ns: &AtomicU64| Duration::from_nanos(ns.load(Relaxed)).as_secs_f64();
-        let stages = stages
-            .map(|c| StageReport {
-                stage: c.stage,
-                workers: c.workers,
-                taken: c.taken.load(Relaxed),
-                given: c.given.load(Relaxed),
-                busy_s: seconds(&c.busy_ns),
-                busy_share: seconds(&c.busy_ns) / (wall_s * c.workers as f64).max(f64::MIN_POSITIVE),
-                starved_s: seconds(&c.starved_ns),
-                blocked_s: seconds(&c.blocked_ns),
-                queue_max: c.queue_max.load(Relaxed),
-                queue_capacity: c.queue_capacity,
-            })
-            .collect();
-        Self { wall_s, stages }
+        Self { wall_s: wall.as_secs_f64(), stages: stages.map(|stage| stage.report(wall)).collect() }
     }
 }

@@ -67,7 +67,8 @@ const LAYERS: [(&str, &[Layer]); 2] = [
             ("error", &["model::ModelError"]),
             ("frame", &["error"]),
             ("stage", &["error"]),
-            ("runner", &["error", "frame", "stage"]),
+            ("observe", &["error"]),
+            ("runner", &["error", "frame", "stage", "observe"]),
             ("model", &["error"]),
             ("source", &["error", "frame", "stage"]),
             ("decode", &["error", "frame", "stage"]),
@@ -90,7 +91,7 @@ const LAYERS: [(&str, &[Layer]); 2] = [
 ];
 
 /// Paths that only some modules may name; with a module everything in it.
-const ONLY_IN: [(&str, &[&str]); 10] = [
+const ONLY_IN: [(&str, &[&str]); 12] = [
     ("image", &["pipeline/src/decode"]),
     ("zune_jpeg", &["pipeline/src/decode"]),
     ("mozjpeg", &["pipeline/src/decode"]),
@@ -98,6 +99,8 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     ("crossbeam_channel", &["pipeline/src/runner"]),
     ("prost", &["pipeline/src/model/onnx"]),
     ("libloading", &["sys/src"]),
+    ("hdrhistogram", &["pipeline/src/observe"]),
+    ("rustix", &["pipeline/src/observe"]),
     ("gstreamer", &["pipeline/gst/src"]),
     // Callers hold the trait `Engine`; these pick an implementation: the stages' constructors, and constant folding,
     // which evaluates one operator at a time.
