@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
+use tracing::{debug, info};
+
 use crate::error::KernelError;
 use cache::{Cache, Entry, Found};
 use hosts::Hosts;
@@ -213,6 +215,7 @@ impl Jit {
         });
         let started = Instant::now();
         let fresh = self.hosts.compile(&missing, self.workers, &|job, compiled| {
+            debug!(kernel = job.name(), "compiled");
             self.cache.put(&job.key, &job.entry(compiled));
             self.count(|report| report.compiled += 1);
         });
@@ -221,6 +224,11 @@ impl Jit {
             self.count(|report| report.compile_ms += started.elapsed().as_secs_f64() * 1e3);
         }
         let mut fresh = fresh?.into_iter();
+        if !jobs.is_empty() {
+            let (found, compiled, ms) =
+                (jobs.len() - missing.len(), missing.len(), started.elapsed().as_millis() as u64);
+            info!(found, compiled, ms, arch = %self.arch, "kernels are ready");
+        }
         let complete: Vec<_> = found
             .into_iter()
             .filter_map(|found| if let Found::Entry(entry) = found { Some(entry.compiled) } else { fresh.next() })

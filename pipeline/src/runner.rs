@@ -20,14 +20,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use counters::Counters;
+use counters::{Counters, Meter};
 pub use counters::{Report, StageReport};
 use crossbeam_channel::{Receiver, bounded};
 use link::{Feed, Intake, Place, Taken};
 pub use per_item::PerItem;
 pub use then::Then;
+use tracing::debug;
 
 use crate::error::{JobError, panic_message};
+use crate::observe::{Recorder, Track};
 use crate::stage::{Cancel, Stage};
 
 /// Stages put together so far, already at work; `T` is what the last one gives.
@@ -72,8 +74,23 @@ pub struct Outcome {
 struct Job {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    stages: Vec<Arc<Counters>>,
+    monitor: Monitor,
+    recorder: Recorder,
+}
+
+/// Sees what the stages of a job have done so far. Clones see the same job.
+#[derive(Clone)]
+pub struct Monitor {
     started: Instant,
+    stages: Arc<Mutex<Vec<Arc<Counters>>>>,
+}
+
+impl Monitor {
+    /// What was done until now.
+    pub fn report(&self) -> Report {
+        let stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        Report::new(self.started.elapsed(), stages.iter().map(AsRef::as_ref))
+    }
 }
 
 struct Shared {
@@ -90,6 +107,7 @@ impl Shared {
 
     /// Records the first failure and stops everything.
     fn fail(&self, error: JobError) {
+        debug!(%error, "the job ends");
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.aborted.store(true, Ordering::SeqCst);
         self.cancel.set();
@@ -106,16 +124,17 @@ impl Shared {
 }
 
 impl Job {
-    fn spawn(&mut self, stage: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), JobError> {
+    fn spawn(&mut self, stage: &'static str, work: impl FnOnce(Track) + Send + 'static) -> Result<(), JobError> {
         let name = format!("{stage}-{}", self.threads.len());
-        let thread = std::thread::Builder::new().name(name).spawn(work);
+        let track = self.recorder.track(&name);
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(track));
         self.threads.push(thread.map_err(|e| JobError::io("cannot start a thread", e))?);
         Ok(())
     }
 
     fn counters(&mut self, stage: &'static str, workers: usize, queue_capacity: usize) -> Arc<Counters> {
         let counters = Arc::new(Counters::new(stage, workers, queue_capacity));
-        self.stages.push(Arc::clone(&counters));
+        self.monitor.stages.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
         counters
     }
 
@@ -151,18 +170,31 @@ impl<T: Send + 'static> Pipeline<T> {
         source: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
         cancel: Cancel,
     ) -> Result<Self, JobError> {
+        Self::recorded(source, cancel, Recorder::default())
+    }
+
+    /// The same, and every thread becomes a track of `recorder` with a span for each value.
+    ///
+    /// # Errors
+    /// As [`Pipeline::new`].
+    pub fn recorded(
+        source: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
+        cancel: Cancel,
+        recorder: Recorder,
+    ) -> Result<Self, JobError> {
         let shared = Arc::new(Shared {
             cancel,
             aborted: AtomicBool::new(false),
             cut_short: AtomicBool::new(false),
             failure: Mutex::new(None),
         });
-        let mut job =
-            Job { shared: Arc::clone(&shared), threads: Vec::new(), stages: Vec::new(), started: Instant::now() };
+        let monitor = Monitor { started: Instant::now(), stages: Arc::default() };
+        let mut job = Job { shared: Arc::clone(&shared), threads: Vec::new(), monitor, recorder };
         let counters = job.counters("source", 1, 0);
         let (sender, places) = bounded(queue_len(1));
         let mut source = source.into_iter();
-        job.spawn("source", move || {
+        job.spawn("source", move |track| {
+            let counters = Meter { counters, track };
             shared.guard("source", || {
                 while !shared.cancel.is_set() {
                     let started = Instant::now();
@@ -217,17 +249,24 @@ impl<T: Send + 'static> Pipeline<T> {
         let feed = Arc::new(Mutex::new(Feed { intake: Intake::new(self.places), out: sender }));
         for stage in stages {
             let (feed, shared, counters) = (Arc::clone(&feed), Arc::clone(&self.job.shared), Arc::clone(&counters));
-            self.job.spawn(name, move || {
+            self.job.spawn(name, move |track| {
+                let counters = Meter { counters, track };
                 shared.guard(name, || work(stage, &feed, &shared, &counters));
             })?;
         }
         Ok(Pipeline { places, job: self.job })
     }
 
+    /// Sees what the stages do, while they run and afterwards.
+    pub fn monitor(&self) -> Monitor {
+        self.job.monitor.clone()
+    }
+
     /// Hands every result to `sink` on the calling thread, and returns when all threads have ended.
     pub fn run(self, mut sink: impl FnMut(T) -> Result<(), JobError>) -> Outcome {
         let Self { places, mut job } = self;
         let counters = job.counters("sink", 1, places.capacity().unwrap_or(0));
+        let counters = Meter { counters, track: job.recorder.track("sink") };
         let shared = Arc::clone(&job.shared);
         let mut intake = Intake::new(places);
         shared.guard("sink", || {
@@ -246,8 +285,10 @@ impl<T: Send + 'static> Pipeline<T> {
         });
         drop(intake);
         job.join();
-        let wall = job.started.elapsed();
-        let report = Report::new(wall, job.stages.iter().map(AsRef::as_ref));
+        let report = job.monitor.report();
+        for StageReport { stage, taken, given, busy_s, .. } in &report.stages {
+            debug!(stage, taken, given, busy_s, "the stage ended");
+        }
         let failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         let end = match failure {
             Some(error) => Err(error),
@@ -263,7 +304,7 @@ fn work<S: Stage>(
     mut stage: S,
     feed: &Mutex<Feed<S::In, S::Out>>,
     shared: &Shared,
-    counters: &Counters,
+    counters: &Meter,
 ) -> Result<(), JobError> {
     let lock = || feed.lock().unwrap_or_else(PoisonError::into_inner);
     while !shared.aborted() {

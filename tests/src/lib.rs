@@ -8,6 +8,7 @@ pub mod job;
 pub mod jpeg;
 pub mod network;
 pub mod random;
+pub mod trace;
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, result, sys};
 use ocellus_sys::Library;
+use tracing::info;
 
 use crate::error::KernelError;
 use crate::jit::Arch;
@@ -100,6 +101,8 @@ impl Device {
         };
         let device = Self(Arc::new(Inner { context, facts }));
         device.keep_freed_memory()?;
+        let Facts { name, arch, memory_bytes, .. } = device.facts();
+        info!(ordinal, name, %arch, memory_bytes, "a GPU is opened");
         Ok(device)
     }
 

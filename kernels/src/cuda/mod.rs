@@ -6,6 +6,7 @@
 //! another stream that depends on it waits for a [`stream::Event`]; memory is given back on the stream it was taken on,
 //! after the events of other streams that used it. Nothing waits for the whole device.
 
+pub mod clock;
 pub mod device;
 pub mod engine;
 pub mod gpu;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use ocellus_kernels::jit::{Arch, worker};
 
 use ocellus_kernels::cuda::lower::Precision;
@@ -55,6 +55,9 @@ Examples:
   find . -name '*.png' | ocellus classify -       a list of paths, one a line
   ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
   ocellus classify photos -o labels.csv --resume  go on, or add new photos
+  ocellus classify photos --profile trace.json    what took its time, for ui.perfetto.dev
+
+What is logged can also be chosen by part, with OCELLUS_LOG or RUST_LOG: OCELLUS_LOG=ocellus::gpu=debug,info
 
 Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage; 3 done, but some items failed (their rows \
 say why); 130 interrupted.";
@@ -138,14 +141,19 @@ pub(super) struct ClassifyArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
 
+    /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens: up to
+    /// 4 million events, about 100 bytes each
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
+
     /// No progress, no summary, no advice. Warnings about what decides the results stay: assumptions about a model without a
     /// card, and where it runs
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
-    /// Also say what each stage did
-    #[arg(short, long)]
-    pub(super) verbose: bool,
+    /// Also say what each stage did and how long images took, and log what happens; -vv logs more of it
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(super) verbose: u8,
 }
 
 impl ClassifyArgs {

@@ -1,5 +1,6 @@
 //! `ocellus classify`.
 
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,12 +8,14 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 use ocellus_kernels::jit::Stop;
+use tracing::info;
 
 use super::args::ClassifyArgs;
 use super::device::{Backend, Chosen, choose};
+use super::log::Log;
 use super::progress::Progress;
 use super::stages::{Stages, classify_desc};
-use super::stats::{Stats, StatsFile, Tally, stage_lines};
+use super::stats::{Stats, StatsFile, Tally, empty, open_figures, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::JobError;
@@ -20,10 +23,11 @@ use crate::frame::{Item, Results};
 use crate::gpu::Precision;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
+use crate::observe::trace::{self, Recorded, Recorder};
 use crate::observe::{cpu_time, peak_memory_bytes};
 use crate::postprocess::ClassifyDesc;
 use crate::runner::Pipeline;
-use crate::sink::{Earlier, Format, Row, Writer, is_stream};
+use crate::sink::{Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
 
@@ -39,12 +43,14 @@ struct Job {
     top: usize,
     skipped: Skipped,
     cancel: Cancel,
+    /// Of `--profile`.
+    recorder: Recorder,
     /// Batches that the GPU had no memory for at once.
     split: Arc<AtomicU64>,
 }
 
 /// Labels the images that the arguments name.
-pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
+pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
     let started = Instant::now();
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
     let format = format_of(&args)?;
@@ -53,12 +59,13 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     // Created first: a job is not run for figures that cannot be written.
     let stats_file = args.stats.as_deref();
     let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
+    let profile = open_profile(&args)?;
     // Also with -q: what is assumed decides the results, as the device below does.
     model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
     let top = args.top.map_or(model.card.output.top, |n| n as usize);
     let (skipped, cancel, split) = (Skipped::default(), Cancel::default(), Arc::default());
-    let job = Job { args, inputs, model, threads, top, skipped, cancel, split };
+    let mut job = Job { args, inputs, model, threads, top, skipped, cancel, recorder: Recorder::default(), split };
     let compiling = Stop::default();
     signals::watch(job.cancel.clone(), compiling.clone())?;
 
@@ -68,16 +75,22 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     for warning in &warnings {
         say(format_args!("warning: {warning}"));
     }
-    note.filter(|_| job.args.verbose).iter().for_each(say);
+    note.filter(|_| job.args.verbose > 0 && !job.args.quiet).iter().for_each(say);
     let (device, batch) = (backend.name(), backend.batch());
     let precision = precision_of(&job.args, &backend);
+    info!(model = job.model.name, device, precision, batch, threads, "the network is ready");
     let progress = Progress::new(job.args.quiet);
+    log.around(&progress);
     let (mut writer, earlier) = job.open_output(format, &progress)?;
     let (earlier_rows, earlier_failed) = (earlier.rows(), earlier.failed());
+    if job.args.existing() == Existing::Resume {
+        info!(rows = earlier_rows, failed = earlier_failed, "an earlier job is continued");
+    }
     progress.count(&job.inputs, earlier_rows, &job.cancel);
     let resumed = Arc::new(AtomicU64::new(0));
     let mut tally = Tally::default();
-    let pipeline = match job.pipeline(backend, earlier, Arc::clone(&resumed)) {
+    let under_way = job.record(profile).and_then(|()| job.pipeline(backend, earlier, Arc::clone(&resumed)));
+    let pipeline = match under_way {
         Ok(pipeline) => pipeline,
         Err(error) => {
             progress.clear();
@@ -107,15 +120,7 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
         Ok(()) if images + resumed == 0 => Err(job.nothing_found()),
         end => end,
     };
-    let end = match end {
-        Ok(()) => writer.finish(),
-        Err(error) => {
-            if let Some(partial) = writer.abandon().filter(|_| !job.args.quiet) {
-                say(format_args!("{} keeps what is done; --resume continues it", partial.display()));
-            }
-            Err(error)
-        }
-    };
+    let end = job.close(writer, end);
     let stats = Stats {
         version: env!("CARGO_PKG_VERSION"),
         model: job.model.name.clone(),
@@ -138,9 +143,16 @@ pub(super) fn run(args: ClassifyArgs) -> Result<Exit, JobError> {
     };
     let written = stats_file.as_mut().map_or(Ok(()), |file| file.write(&stats));
     job.report(&stats);
+    let recorded = job.finish_profile();
     // How the job itself ended says more.
-    end.and(written)?;
+    end.and(written).and(recorded)?;
     Ok(if failed > 0 { Exit::ItemsFailed } else { Exit::Done })
+}
+
+/// The file that `--profile` names.
+fn open_profile(args: &ClassifyArgs) -> Result<Option<File>, JobError> {
+    let others = [args.output.as_deref(), args.stats.as_deref()];
+    args.profile.as_deref().map(|path| open_figures("--profile", path, trace::START, &others)).transpose()
 }
 
 /// The format asked for, or the one that fits where rows go.
@@ -192,6 +204,7 @@ impl Job {
             classify: self.classify_desc(),
             threads: self.threads,
             cancel: self.cancel.clone(),
+            recorder: self.recorder.clone(),
             split: Arc::clone(&self.split),
         };
         match backend {
@@ -217,6 +230,34 @@ impl Job {
         JobError::Nothing { inputs: names.join(" "), why }
     }
 
+    /// Completes the output, or leaves it for another job to continue.
+    fn close(&self, writer: Writer, end: Result<(), JobError>) -> Result<(), JobError> {
+        let Err(error) = end else { return writer.finish() };
+        if let Some(partial) = writer.abandon().filter(|_| !self.args.quiet) {
+            say(format_args!("{} keeps what is done; --resume continues it", partial.display()));
+        }
+        Err(error)
+    }
+
+    /// Records what follows into the file, which holds nothing that is still wanted.
+    fn record(&mut self, profile: Option<File>) -> Result<(), JobError> {
+        if let Some(file) = profile {
+            empty(&file).map_err(|e| JobError::io("cannot write the profile", e))?;
+            self.recorder = Recorder::to_file(file, "ocellus")?;
+        }
+        Ok(())
+    }
+
+    fn finish_profile(&self) -> Result<(), JobError> {
+        if let Some(Recorded { events, left_out }) = self.recorder.finish()?
+            && left_out > 0
+            && !self.args.quiet
+        {
+            say(format_args!("warning: the profile has the first {events} events; {left_out} more are left out"));
+        }
+        Ok(())
+    }
+
     /// Says what the job did.
     fn report(&self, stats: &Stats) {
         if self.args.quiet {
@@ -232,7 +273,7 @@ impl Job {
                 "warning: the GPU had no memory for {split} batches at once; a smaller --batch is faster"
             ));
         }
-        if self.args.verbose {
+        if self.args.verbose > 0 {
             stage_lines(&stats.pipeline).iter().for_each(say);
             stats.latency_line().iter().for_each(say);
         }

@@ -7,6 +7,7 @@ mod classify;
 mod device;
 mod doctor;
 mod inspect;
+mod log;
 mod parity;
 mod progress;
 mod signals;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use self::log::Log;
 use crate::error::{JobError, printable};
 
 /// Exit codes of the program; part of its interface.
@@ -45,16 +47,7 @@ pub fn main() -> ExitCode {
         // A panic becomes a row or a one-line error.
         std::panic::set_hook(Box::new(|_| {}));
     }
-    let result = match cli.command {
-        args::Command::Classify(args) => classify::run(*args),
-        args::Command::Parity(args) => parity::run(&args),
-        args::Command::Inspect(args) => inspect::run(&args),
-        args::Command::Cache(args) => cache::run(&args),
-        args::Command::Bench(args) => bench::run(&args),
-        args::Command::Doctor(args) => Ok(doctor::run(&args)),
-        args::Command::JitWorker => cache::work(),
-    };
-    let exit = result.unwrap_or_else(|error| match &error {
+    let exit = run(cli.command).unwrap_or_else(|error| match &error {
         // Whoever read the output has had enough.
         JobError::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Exit::Done,
         JobError::Interrupted => Exit::Interrupted,
@@ -64,6 +57,24 @@ pub fn main() -> ExitCode {
         }
     });
     ExitCode::from(exit as u8)
+}
+
+fn run(command: args::Command) -> Result<Exit, JobError> {
+    let log = match &command {
+        args::Command::Classify(args) => Log::start(args.verbose)?,
+        // Its stderr belongs to the process that started it.
+        args::Command::JitWorker => Log::default(),
+        _ => Log::start(0)?,
+    };
+    match command {
+        args::Command::Classify(args) => classify::run(*args, &log),
+        args::Command::Parity(args) => parity::run(&args),
+        args::Command::Inspect(args) => inspect::run(&args),
+        args::Command::Cache(args) => cache::run(&args),
+        args::Command::Bench(args) => bench::run(&args),
+        args::Command::Doctor(args) => Ok(doctor::run(&args)),
+        args::Command::JitWorker => cache::work(),
+    }
 }
 
 /// Prints a line for the user. A closed stderr is no reason to stop.

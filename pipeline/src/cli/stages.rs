@@ -11,6 +11,7 @@ use crate::frame::{Encoded, Item, Results};
 use crate::gpu::{Collect, InferParts, Lane, LoadParts};
 use crate::infer::Infer;
 use crate::model::load::Model;
+use crate::observe::Recorder;
 use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked};
 use crate::preprocess::{Batcher, Preprocess};
 use crate::runner::{PerItem, Pipeline, Then};
@@ -28,6 +29,7 @@ pub(super) struct Stages<'a> {
     /// That decode, or look at files for those who do.
     pub(super) threads: usize,
     pub(super) cancel: Cancel,
+    pub(super) recorder: Recorder,
     /// Counts batches that the GPU had no memory for at once.
     pub(super) split: Arc<AtomicU64>,
 }
@@ -70,7 +72,7 @@ impl Stages<'_> {
         };
         let splitters = (0..self.threads).map(|_| splitter()).collect::<Result<Vec<_>, JobError>>()?;
         // Before the source starts: nvJPEG takes its time.
-        let stages = lane.stages(self.decoder())?;
+        let stages = lane.stages(self.decoder(), &self.recorder)?;
         let resizer = self.resizer();
         let parts = LoadParts::new(stages.parts, resizer()?, Arc::clone(&self.split));
         let infer = InferParts::new(stages.infer, resizer()?, Arc::clone(&self.split));
@@ -88,7 +90,7 @@ impl Stages<'_> {
         items: impl Iterator<Item = Item<()>> + Send + 'static,
     ) -> Result<Pipeline<Item<Option<Encoded>>>, JobError> {
         let ahead = ReadAhead { max_bytes: self.decode.max_bytes };
-        Pipeline::new(items, self.cancel.clone())?.pool("read", vec![ahead; READERS])
+        Pipeline::recorded(items, self.cancel.clone(), self.recorder.clone())?.pool("read", vec![ahead; READERS])
     }
 
     /// Makes decoders that have one bound on what is large.

@@ -156,29 +156,13 @@ pub(super) struct StatsFile {
 impl StatsFile {
     /// Opens the file, which may exist where it holds figures of an earlier job. `output` is the file of the rows.
     pub(super) fn create(path: &Path, output: Option<&Path>) -> Result<Self, JobError> {
-        let refuse = |why: &str| Err(JobError::Usage(format!("--stats {}: {why}", path.display())));
-        let partial = output.map(partial_of);
-        if path.as_os_str() == "-" {
-            return refuse("give the name of a file; /dev/stderr is one");
-        }
-        if [output, partial.as_deref()].into_iter().flatten().any(|rows| is_same(path, rows)) {
-            return refuse("the rows go there; choose another file");
-        }
-        if path.is_file()
-            && !holds_stats(path).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))?
-        {
-            return refuse("it exists and is no file of --stats; remove it or choose another");
-        }
-        // What is there stays until there is something to replace it with.
-        let file = File::options().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|e| JobError::io(format!("cannot write {}", path.display()), e))?;
+        let file = open_figures("--stats", path, b"{\n  \"version\": ", &[output])?;
         Ok(Self { path: path.to_owned(), file })
     }
 
     pub(super) fn write(&mut self, stats: &Stats) -> Result<(), JobError> {
         let json = serde_json::to_string_pretty(stats).map_err(io::Error::other);
-        let emptied = self.file.metadata().and_then(|m| if m.is_file() { self.file.set_len(0) } else { Ok(()) });
-        json.and_then(|json| emptied.and_then(|()| writeln!(self.file, "{json}")))
+        json.and_then(|json| empty(&self.file).and_then(|()| writeln!(self.file, "{json}")))
             .map_err(|e| JobError::io(format!("cannot write {}", self.path.display()), e))
     }
 }
@@ -195,10 +179,37 @@ fn is_same(a: &Path, b: &Path) -> bool {
     place(a).is_some_and(|a| place(b) == Some(a))
 }
 
-/// True for a file that is empty or begins as [`StatsFile::write`] does.
-fn holds_stats(path: &Path) -> io::Result<bool> {
-    const START: &[u8] = b"{\n  \"version\": ";
-    let mut start = Vec::new();
-    File::open(path)?.take(START.len() as u64).read_to_end(&mut start)?;
-    Ok(start.is_empty() || start == START)
+/// Opens the file that the option names, which may exist where it begins with `start`: as those of earlier jobs do. `others`
+/// are written by this job as well. What the file holds stays until there is something to replace it with.
+pub(super) fn open_figures(
+    option: &str,
+    path: &Path,
+    start: &[u8],
+    others: &[Option<&Path>],
+) -> Result<File, JobError> {
+    let refuse = |why: &str| Err(JobError::Usage(format!("{option} {}: {why}", path.display())));
+    if path.as_os_str() == "-" {
+        return refuse("give the name of a file; /dev/stderr is one");
+    }
+    let written = others.iter().flatten();
+    if written.clone().any(|other| is_same(path, other) || is_same(path, &partial_of(other))) {
+        return refuse("rows or other figures go there; choose another file");
+    }
+    if path.is_file() && !begins(path, start).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))? {
+        return refuse(&format!("it exists and is no file of {option}; remove it or choose another"));
+    }
+    let file = File::options().write(true).create(true).truncate(false).open(path);
+    file.map_err(|e| JobError::io(format!("cannot write {}", path.display()), e))
+}
+
+/// Empties a file; a device or a pipe is what it is.
+pub(super) fn empty(file: &File) -> io::Result<()> {
+    file.metadata().and_then(|m| if m.is_file() { file.set_len(0) } else { Ok(()) })
+}
+
+/// True for a file that is empty or begins like this.
+fn begins(path: &Path, start: &[u8]) -> io::Result<bool> {
+    let mut found = Vec::new();
+    File::open(path)?.take(start.len() as u64).read_to_end(&mut found)?;
+    Ok(found.is_empty() || found == start)
 }

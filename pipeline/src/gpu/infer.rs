@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ocellus_kernels::KernelError;
+use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::engine::CudaEngine;
 use ocellus_kernels::cuda::network::Network;
 use ocellus_kernels::cuda::planes::PlaneArena;
@@ -14,11 +15,14 @@ use ocellus_kernels::cuda::preprocess::GpuPreprocess;
 use ocellus_kernels::cuda::top_k::{TopK, TopKResults};
 pub use probe::{Probe, Probed};
 pub use single::{Answer, Single};
+use tracing::info;
 
 use super::lend::{Home, Lent};
 use super::load::{Content, Loaded, LoadedBatch};
+use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Encoded, Item, PictureInfo, Ranked, Ranking, Tensor};
+use crate::observe::Recorder;
 use crate::stage::Stage;
 
 /// Batches whose results may be under way or wait to be read.
@@ -32,6 +36,7 @@ pub struct Infer {
     results: Home<TopKResults>,
     /// For a batch when all others are away; read at once.
     spare: TopKResults,
+    trace: StreamTrace,
     engine: CudaEngine,
 }
 
@@ -59,7 +64,14 @@ impl Infer {
     pub(super) fn new(mut engine: CudaEngine, preprocess: GpuPreprocess, top_k: TopK) -> Result<Self, KernelError> {
         engine.reserve_input(1)?;
         let results = (0..RESULTS).map(|_| top_k.results()).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { spare: top_k.results()?, preprocess, top_k, results: Home::new(results), engine })
+        let (spare, results) = (top_k.results()?, Home::new(results));
+        Ok(Self { spare, preprocess, top_k, results, trace: StreamTrace::default(), engine })
+    }
+
+    /// Has a track say when the GPU does what.
+    pub(super) fn record(&mut self, device: &Device, recorder: &Recorder) -> Result<(), KernelError> {
+        self.trace = StreamTrace::new(recorder, device, "network")?;
+        Ok(())
     }
 
     /// Runs pictures, all at once.
@@ -69,10 +81,12 @@ impl Infer {
             let items = items.into_iter().map(|item| item.and_then(|_| Err(lost()))).collect();
             return Ok(Ran::UnderWay(Pending { items, results: Results::Read(Vec::new()) }));
         }
+        self.trace.begin(self.engine.stream(), pictures.len())?;
         let network = network(&mut self.engine, pictures.len())?;
         network.pad(pictures.len())?;
         let (memory, input) = network.input(0).ok_or_else(missing)?;
         let transforms = self.preprocess.enqueue(&pictures, arena, (memory, input.at_bytes));
+        self.trace.step(self.engine.stream(), "preprocess")?;
         let ran = transforms.and_then(|transforms| Ok((transforms, self.enqueue(pictures.len())?)));
         let (transforms, results) = match ran {
             Err(KernelError::OutOfMemory { .. }) => {
@@ -99,7 +113,9 @@ impl Infer {
     fn run_input(&mut self, item: Item<Tensor>) -> Result<Pending, KernelError> {
         let mut results = Results::Read(Vec::new());
         if let Ok(tensor) = &item.payload {
+            self.trace.begin(self.engine.stream(), 1)?;
             self.engine.write_input(1, &tensor.data)?;
+            self.trace.step(self.engine.stream(), "input")?;
             results = self.enqueue(1)?;
         }
         Ok(Pending { items: vec![item.and_then(|tensor| Ok(tensor.info))], results })
@@ -110,12 +126,16 @@ impl Infer {
         let network = network(&mut self.engine, images)?;
         network.enqueue()?;
         let output = network.output(0).ok_or_else(missing)?;
+        let stream = output.0.stream();
+        self.trace.step(stream, "network")?;
         if let Some(mut results) = self.results.take_now() {
             self.top_k.enqueue(output, &mut results)?;
+            self.trace.step(stream, "top k")?;
             return Ok(Results::UnderWay(results));
         }
         // Many parts of one batch are under way, which nobody reads before they all are.
         self.top_k.enqueue(output, &mut self.spare)?;
+        self.trace.step(stream, "top k")?;
         Ok(Results::Read(ranked(&self.spare, images)?))
     }
 
@@ -169,6 +189,7 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> InferParts<G> {
         match self.infer.run(items, arena)? {
             Ran::UnderWay(pending) => emit(pending),
             Ran::TooLarge(items) => {
+                info!(items = items.len(), "no memory to run a batch at once; it is run in parts");
                 self.split.fetch_add(1, Relaxed);
                 self.halves(items, arena, emit)?;
             }

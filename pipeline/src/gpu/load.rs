@@ -11,11 +11,14 @@ use ocellus_kernels::cuda::preprocess::{DevicePicture, DevicePlane};
 use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::cuda::upload::Uploader;
 use ocellus_kernels::picture::PictureDesc;
+use tracing::{debug, info};
 
 use super::batch::{planes_bytes, rgb_desc};
 use super::lend::{Home, Lent};
+use super::trace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Decoder, Encoded, Item, Picture, Tensor, Work};
+use crate::observe::{Recorder, Track};
 use crate::stage::Stage;
 
 /// Batches whose planes one worker has in memory: the network reads one while the next is decoded.
@@ -57,6 +60,7 @@ pub struct Load<F> {
     uploader: Uploader,
     arenas: Home<PlaneArena>,
     cpu: F,
+    track: Track,
 }
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
@@ -72,7 +76,17 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
             uploader: Uploader::new(&stream)?,
             arenas: Home::new(arenas),
             cpu,
+            track: Track::default(),
         })
+    }
+
+    /// Has a track of this name say when the GPU's decoders were at work.
+    pub(super) fn record(&mut self, name: &str, device: &Device, recorder: &Recorder) -> Result<(), KernelError> {
+        if let Some(jpeg) = self.jpeg.as_mut().filter(|_| recorder.is_on()) {
+            jpeg.record_spans()?;
+            self.track = trace::track(recorder, device, name);
+        }
+        Ok(())
     }
 
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
@@ -121,6 +135,11 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
             _ => vec![None; files.len()],
         }
         .into_iter();
+        if let Some(jpeg) = &mut self.jpeg {
+            for (moments, images) in jpeg.spans()? {
+                self.track.span_between("decode", moments, Some(images as u64));
+            }
+        }
         let mut loaded = Vec::with_capacity(works.len());
         for (item, placed) in works.iter().zip(placed) {
             loaded.push(match (&item.payload, placed) {
@@ -149,6 +168,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         item: &Item<Work>,
         bytes: Option<&Vec<u8>>,
     ) -> Result<Result<Loaded, ItemError>, JobError> {
+        debug!(origin = ?item.origin, "the CPU decodes");
         let encoded = bytes.map(|bytes| Encoded { bytes: bytes.clone(), share: None });
         let input = item.with(Ok(encoded));
         let mut decoded = None;
@@ -232,6 +252,7 @@ where
         match outcome {
             LoadOutcome::Loaded(batch) => emit(batch),
             LoadOutcome::TooLarge(works) => {
+                info!(items = works.len(), "no memory to decode a batch at once; it is loaded in parts");
                 self.split.fetch_add(1, Relaxed);
                 self.parts(works, emit)?;
             }

@@ -12,6 +12,7 @@ mod batch;
 mod infer;
 mod lend;
 mod load;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -33,11 +34,13 @@ pub use ocellus_kernels::cuda::top_k::MAX_K;
 use ocellus_kernels::cuda::top_k::TopK;
 use ocellus_kernels::jit::KernelSpec;
 use ocellus_kernels::plan::Plan;
+use tracing::debug;
 
 use crate::error::JobError;
 use crate::frame::{Encoded, Item, Picture};
 use crate::model::load::Model;
 use crate::model::{ModelError, card};
+use crate::observe::Recorder;
 use crate::stage::Stage;
 
 /// Workers that decode. With so many the JPEG engines have work while the multiprocessors, which each call waits for several
@@ -78,6 +81,7 @@ impl Lane {
         let (infer, largest) = loop {
             match infer(&gpu, model, options, batch) {
                 Err(error) if batch > 1 && is_too_large(&error) => {
+                    debug!(batch, %error, "the batch is halved");
                     batch /= 2;
                     refused.get_or_insert(error);
                 }
@@ -121,11 +125,16 @@ impl Lane {
         format!("cuda:{}", self.gpu.device.facts().ordinal)
     }
 
-    /// The stages, one after another; `cpu` makes stages that read and decode files with the CPU.
+    /// The stages, one after another; `cpu` makes stages that read and decode files with the CPU, `recorder` gets a track
+    /// for each stream.
     ///
     /// # Errors
     /// Where there is no memory, or nvJPEG or the driver fails.
-    pub fn stages<F>(self, cpu: impl Fn() -> Result<F, JobError>) -> Result<LaneStages<F>, JobError>
+    pub fn stages<F>(
+        mut self,
+        cpu: impl Fn() -> Result<F, JobError>,
+        recorder: &Recorder,
+    ) -> Result<LaneStages<F>, JobError>
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
@@ -134,7 +143,7 @@ impl Lane {
             Err(KernelError::OutOfMemory { .. }) => Ok(Load::new(&self.gpu.device, None, cpu()?)?),
             made => Ok(made?),
         };
-        let parts = load()?;
+        let mut parts = load()?;
         let mut loaders = vec![load()?];
         while loaders.len() < LOADERS {
             match load() {
@@ -142,6 +151,10 @@ impl Lane {
                 Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => break,
                 loader => loaders.push(loader?),
             }
+        }
+        self.infer.record(&self.gpu.device, recorder)?;
+        for (n, loader) in loaders.iter_mut().chain([&mut parts]).enumerate() {
+            loader.record(&format!("decode {n}"), &self.gpu.device, recorder)?;
         }
         // What is left, for all the batches that may be in memory; half of it stays for nvJPEG and others.
         let (free_bytes, _) = self.gpu.device.memory_bytes()?;

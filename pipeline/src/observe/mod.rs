@@ -3,6 +3,8 @@
 
 mod durations;
 mod process;
+pub mod trace;
 
 pub use durations::{Durations, Spread};
 pub use process::{cpu_time, memory_bytes, peak_memory_bytes};
+pub use trace::{Recorder, Track};

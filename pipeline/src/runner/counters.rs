@@ -1,10 +1,11 @@
 //! What every stage did.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::observe::{Durations, Spread};
+use crate::observe::{Durations, Spread, Track};
 
 /// Counts of one stage while it runs.
 pub(super) struct Counters {
@@ -18,6 +19,7 @@ pub(super) struct Counters {
     blocked_ns: AtomicU64,
     /// How long one value took. Locked for a moment by each thread of the stage.
     service: Mutex<Durations>,
+    queue_len: AtomicUsize,
     queue_max: AtomicUsize,
     /// Over all times that the queue was seen.
     queue_sum: AtomicU64,
@@ -36,6 +38,7 @@ impl Counters {
             starved_ns: AtomicU64::new(0),
             blocked_ns: AtomicU64::new(0),
             service: Mutex::default(),
+            queue_len: AtomicUsize::new(0),
             queue_max: AtomicUsize::new(0),
             queue_sum: AtomicU64::new(0),
             queue_seen: AtomicU64::new(0),
@@ -50,8 +53,7 @@ impl Counters {
         self.given.fetch_add(values as u64, Relaxed);
     }
 
-    pub(super) fn finished(&self, started: Instant, given: usize) {
-        let took = started.elapsed();
+    fn finished(&self, took: Duration, given: usize) {
         add(&self.busy_ns, took);
         self.service.lock().unwrap_or_else(PoisonError::into_inner).record(took);
         self.gave(given);
@@ -82,13 +84,15 @@ impl Counters {
             starved_s: seconds(&self.starved_ns),
             blocked_s: seconds(&self.blocked_ns),
             service_ms: self.service.lock().unwrap_or_else(PoisonError::into_inner).spread(),
+            queue_len: self.queue_len.load(Relaxed),
             queue_max: self.queue_max.load(Relaxed),
             queue_mean: self.queue_sum.load(Relaxed) as f64 / self.queue_seen.load(Relaxed).max(1) as f64,
             queue_capacity: self.queue_capacity,
         }
     }
 
-    pub(super) fn saw_queue(&self, places: usize) {
+    fn saw_queue(&self, places: usize) {
+        self.queue_len.store(places, Relaxed);
         self.queue_max.fetch_max(places, Relaxed);
         self.queue_sum.fetch_add(places as u64, Relaxed);
         self.queue_seen.fetch_add(1, Relaxed);
@@ -97,6 +101,34 @@ impl Counters {
 
 fn add(total_ns: &AtomicU64, time: Duration) {
     total_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+}
+
+/// One thread's view of its stage: its own track, and the counts of all.
+pub(super) struct Meter {
+    pub(super) counters: Arc<Counters>,
+    pub(super) track: Track,
+}
+
+impl Deref for Meter {
+    type Target = Counters;
+
+    fn deref(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Meter {
+    /// A value is done, and has given so many.
+    pub(super) fn finished(&self, started: Instant, given: usize) {
+        let ended = Instant::now();
+        self.counters.finished(ended - started, given);
+        self.track.span_between(self.stage, [started, ended], None);
+    }
+
+    pub(super) fn saw_queue(&self, places: usize) {
+        self.counters.saw_queue(places);
+        self.track.queue(self.stage, places);
+    }
 }
 
 /// What one stage did.
@@ -124,6 +156,9 @@ pub struct StageReport {
     pub blocked_s: f64,
     /// Time at work on one value.
     pub service_ms: Option<Spread>,
+    /// Places that were taken when the stage last looked into the queue before it.
+    #[serde(skip)]
+    pub queue_len: usize,
     /// Most places seen taken in the queue before the stage.
     pub queue_max: usize,
     /// Mean of the places taken in that queue, whenever the stage looked for a value.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::counters::Counters;
+use super::counters::{Counters, Meter};
 
 /// How long a stage waits for the next place before [`crate::stage::Stage::idle`] is called.
 const IDLE: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ impl<T> Intake<T> {
         Self { places, ready: Vec::new().into_iter() }
     }
 
-    pub(super) fn next(&mut self, counters: &Counters) -> Taken<T> {
+    pub(super) fn next(&mut self, counters: &Meter) -> Taken<T> {
         loop {
             if let Some(value) = self.ready.next() {
                 counters.took_one();
@@ -91,7 +91,7 @@ pub(super) struct Feed<I, O> {
 
 impl<I, O> Feed<I, O> {
     /// The next value with the place for its results. Waits while the next queue is full.
-    pub(super) fn take(&mut self, counters: &Counters) -> Taken<(I, Reserved<O>)> {
+    pub(super) fn take(&mut self, counters: &Meter) -> Taken<(I, Reserved<O>)> {
         match self.intake.next(counters) {
             Taken::Value(value) => {
                 let (reserved, place) = Place::reserve();

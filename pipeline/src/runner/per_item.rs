@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tracing::error;
+
 use crate::error::{ErrorKind, ItemError, JobError, StageName, panic_message};
 use crate::frame::Item;
 use crate::stage::Stage;
@@ -48,7 +50,9 @@ where
                 emit(output.unwrap_or_else(|| failed("the stage gave no result".into())));
             }
             Err(panic) => {
-                emit(failed(format!("a fault of this program, please report it: {}", panic_message(panic.as_ref()))));
+                let message = panic_message(panic.as_ref());
+                error!(stage = %self.name, origin = ?same.origin, message, "a stage panicked and is made anew");
+                emit(failed(format!("a fault of this program, please report it: {message}")));
                 self.stage = (self.make)()?;
             }
         }

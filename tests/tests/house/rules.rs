@@ -74,10 +74,10 @@ const LAYERS: [(&str, &[Layer]); 2] = [
             ("decode", &["error", "frame", "stage"]),
             ("preprocess", &["error", "frame", "stage", "model::card"]),
             ("infer", &["error", "frame", "stage", "model"]),
-            ("gpu", &["error", "frame", "stage", "model"]),
+            ("gpu", &["error", "frame", "stage", "model", "observe"]),
             ("postprocess", &["error", "frame", "stage", "model::card"]),
             ("sink", &["error", "frame", "stage"]),
-            ("gpu", &["error", "frame", "stage", "model"]),
+            ("gpu", &["error", "frame", "stage", "model", "observe"]),
             ("bench", &["error", "stage", "frame", "decode", "gpu", "infer", "model"]),
             // A job of one file: the library's callers get it put together.
             ("single", &["error", "frame", "stage", "decode", "gpu", "postprocess", "model"]),
@@ -91,7 +91,7 @@ const LAYERS: [(&str, &[Layer]); 2] = [
 ];
 
 /// Paths that only some modules may name; with a module everything in it.
-const ONLY_IN: [(&str, &[&str]); 12] = [
+const ONLY_IN: [(&str, &[&str]); 13] = [
     ("image", &["pipeline/src/decode"]),
     ("zune_jpeg", &["pipeline/src/decode"]),
     ("mozjpeg", &["pipeline/src/decode"]),
@@ -100,6 +100,7 @@ const ONLY_IN: [(&str, &[&str]); 12] = [
     ("prost", &["pipeline/src/model/onnx"]),
     ("libloading", &["sys/src"]),
     ("hdrhistogram", &["pipeline/src/observe"]),
+    ("tracing_subscriber", &["pipeline/src/cli"]),
     ("rustix", &["pipeline/src/observe"]),
     ("gstreamer", &["pipeline/gst/src"]),
     // Callers hold the trait `Engine`; these pick an implementation: the stages' constructors, and constant folding,

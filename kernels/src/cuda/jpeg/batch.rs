@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use ocellus_sys::nvjpeg::{BatchDecoder, Handle, Inspected, Inspector, Output, PlaneSize};
 
+use tracing::debug;
+
 use super::proof::{Proof, Tail};
 use super::turns::Turns;
 use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
+use crate::cuda::clock::Spans;
 use crate::cuda::memory::DeviceMemory;
 use crate::cuda::planes::{Plane, PlaneArena};
 use crate::cuda::stream::{Event, Stream, Waiting};
@@ -26,6 +29,7 @@ pub(super) struct Batch {
     path: JpegPath,
     proof: Proof,
     turns: Arc<Turns>,
+    spans: Spans,
     done: Event,
     stream: Stream,
 }
@@ -38,6 +42,7 @@ impl Batch {
             path: *path,
             proof: Proof::new(&jpeg.device, jpeg.proof.clone())?,
             turns: Arc::clone(&jpeg.turns),
+            spans: Spans::default(),
             done: Event::waited_for(&jpeg.device, waiting)?,
             stream: stream.clone(),
         })
@@ -45,8 +50,12 @@ impl Batch {
 }
 
 impl Path for Batch {
+    fn spans(&mut self) -> &mut Spans {
+        &mut self.spans
+    }
+
     fn decode(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
-        let Self { inspector, decoder, path, proof, turns, done, stream } = self;
+        let Self { inspector, decoder, path, proof, turns, spans, done, stream } = self;
         let mut works = Vec::with_capacity(files.len());
         let mut tails = Vec::with_capacity(3 * files.len());
         for (index, file) in files.iter().enumerate().filter(|(_, file)| file.path == JpegPath::Hardware) {
@@ -72,18 +81,21 @@ impl Path for Batch {
             let (batch, outputs): (Vec<_>, Vec<_>) = part.iter().map(|(file, planes, _)| (*file, *planes)).unzip();
             let pixels = batch.iter().map(|file| px(file.planes()[0])).sum();
             let turn = (*path == JpegPath::Hardware).then(|| turns.wait(pixels));
+            spans.begin(stream, part.len())?;
             // SAFETY: the stream and the handle belong to the context that is current; the planes are memory of the
             // arena, which the caller of `JpegDecoder::decode` borrows and whose readers it has waited for; the files are
             // borrowed until its end, which waits for the work; the decoder is only used again behind the wait below.
             let decoded = unsafe { decoder.decode(&batch, &outputs, stream.raw()) };
             // What is left is the work of the engines alone: the next call prepares its own meanwhile.
             drop(turn);
+            spans.end(stream)?;
             let decoded = taken(decoded, files)?.is_some();
             if decoded {
                 for &(.., index) in part {
                     served[index] = Some(*path);
                 }
             } else if part.len() > 1 {
+                debug!(files = part.len(), "nvJPEG fails at a batch; each half is tried");
                 let (front, back) = part.split_at(part.len() / 2);
                 left.extend([back, front]);
             }
@@ -95,6 +107,7 @@ impl Path for Batch {
         for (inspected, _, index) in &works {
             let unwritten = written.by_ref().take(inspected.planes().len()).filter(|written| !written).count();
             if unwritten > 0 {
+                debug!(index, "nvJPEG left planes unwritten; the next decoder tries");
                 served[*index] = None;
             }
         }

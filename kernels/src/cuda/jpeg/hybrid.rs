@@ -3,6 +3,7 @@
 use ocellus_sys::nvjpeg::{Backend, Handle, HybridDecoder};
 
 use super::{JpegFile, JpegPath, Path, failed, planes, taken};
+use crate::cuda::clock::Spans;
 use crate::cuda::stream::{Event, Stream, Waiting};
 use crate::error::KernelError;
 
@@ -11,13 +12,15 @@ pub(super) struct Hybrid {
     decoder: HybridDecoder,
     /// What the decoder enqueued is done.
     done: Event,
+    spans: Spans,
     stream: Stream,
 }
 
 impl Hybrid {
     pub(super) fn new(handle: &Handle, stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
         let decoder = HybridDecoder::new(handle, Backend::Hybrid).map_err(failed)?;
-        Ok(Self { decoder, done: Event::waited_for(stream.device(), waiting)?, stream: stream.clone() })
+        let done = Event::waited_for(stream.device(), waiting)?;
+        Ok(Self { decoder, done, spans: Spans::default(), stream: stream.clone() })
     }
 
     /// Enqueues one of the files; false where the decoder does not take it.
@@ -27,11 +30,14 @@ impl Hybrid {
             return Ok(false);
         }
         self.done.synchronize()?;
+        self.spans.begin(&self.stream, 1)?;
         // SAFETY: the stream and the handle belong to the context that is current; the planes are memory of the arena, which
         // the caller of `JpegDecoder::decode` borrows and whose readers it has waited for; the files are borrowed until its
         // end, which waits for the work; what this decoder enqueued before was waited for.
         let enqueued = unsafe { read.enqueue(&planes(file), self.stream.raw()) };
+        let ended = self.spans.end(&self.stream);
         self.done.record(&self.stream)?;
+        ended?;
         if enqueued.is_err() {
             self.done.synchronize()?;
         }
@@ -40,6 +46,10 @@ impl Hybrid {
 }
 
 impl Path for Hybrid {
+    fn spans(&mut self) -> &mut Spans {
+        &mut self.spans
+    }
+
     fn decode(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
         for (file, served) in files.iter().zip(served) {
             if served.is_none() && self.one(file, files)? {

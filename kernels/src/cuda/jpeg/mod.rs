@@ -10,8 +10,10 @@ use std::sync::Arc;
 use batch::Batch;
 use hybrid::Hybrid;
 use ocellus_sys::nvjpeg::{Backend, Handle, HandleOptions, HardwareInfo, Nvjpeg, NvjpegError, Planes, Status};
+use tracing::info;
 use turns::Turns;
 
+use super::clock::{Span, Spans};
 use super::device::Device;
 use super::gpu::Gpu;
 use super::module::Function;
@@ -74,6 +76,7 @@ impl Jpeg {
         if let Some(info) = jpeg.hardware() {
             jpeg.turns = Arc::new(Turns::new(batch::TURN_PX * u64::from(info.decoders())));
         }
+        info!(engines = jpeg.hardware().map_or(0, |info| info.decoders()), "nvJPEG is ready");
         Ok(jpeg)
     }
 
@@ -103,6 +106,9 @@ impl Drop for Jpeg {
 
 /// A way to decode. A further decoder is one more of them.
 trait Path {
+    /// When it was at work for the last [`Path::decode`].
+    fn spans(&mut self) -> &mut Spans;
+
     /// Decodes those of the files that it takes and that are not served yet, and notes that it does. A file that it refuses
     /// or fails at is left as it is, and costs the others nothing. What it enqueues on its stream may still run on return:
     /// the caller waits for it, also after an error, before files and planes go or anything outside that stream's order
@@ -120,6 +126,7 @@ pub struct JpegDecoder {
     hybrid: Hybrid,
     waiting: Waiting,
     stream: Stream,
+    is_timed: bool,
     // Last: its context is that of all the others.
     jpeg: Jpeg,
 }
@@ -144,8 +151,27 @@ impl JpegDecoder {
             hybrid: Hybrid::new(&jpeg.hybrid, stream, waiting)?,
             waiting,
             stream: stream.clone(),
+            is_timed: false,
             jpeg: jpeg.clone(),
         })
+    }
+
+    /// From now on [`JpegDecoder::spans`] says when decoders were at work.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn record_spans(&mut self) -> Result<(), KernelError> {
+        let device = self.jpeg.device.clone();
+        self.is_timed = true;
+        self.paths().try_for_each(|path| path.spans().start(&device))
+    }
+
+    /// When decoders were at work for the last [`JpegDecoder::decode`], and on how many files.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn spans(&mut self) -> Result<Vec<Span>, KernelError> {
+        self.paths().flat_map(|path| path.spans().taken()).collect()
     }
 
     /// Decodes files into planes of `arena` and waits until they are written. Returns for each file who decoded it, `None`
@@ -160,6 +186,7 @@ impl JpegDecoder {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
         self.stream.device().bind()?;
+        self.paths().try_for_each(|path| path.spans().restart())?;
         let mut served = vec![None; files.len()];
         let enqueued = self.paths().try_for_each(|path| path.decode(files, &mut served));
         // Waited for in any case: the work reads the files, and writes to the planes.
@@ -167,7 +194,11 @@ impl JpegDecoder {
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
             // Buffers grow to the largest picture and never shrink. They go before others come.
             self.batch = None;
+            let is_timed = self.is_timed;
             *self = Self::waiting(&self.jpeg.clone(), &self.stream.clone(), self.waiting)?;
+            if is_timed {
+                self.record_spans()?;
+            }
         }
         enqueued.and(waited).map(|()| served)
     }

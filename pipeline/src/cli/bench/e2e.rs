@@ -31,6 +31,7 @@ use crate::gpu::{LOADERS, Lane, LaneOptions, Precision};
 use crate::infer::cpu_engine;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
+use crate::observe::Recorder;
 use crate::postprocess::ClassifyRanked;
 use crate::runner::{Pipeline, Report};
 use crate::source::Found;
@@ -181,6 +182,7 @@ impl<'a> Job<'a> {
             classify: classify_desc(model, model.card.output.top, None),
             threads: available_parallelism().map_or(1, usize::from),
             cancel: signals.cancel.clone(),
+            recorder: Recorder::default(),
             split: Arc::default(),
         };
         Ok(Self { stages, paths, enough: Arc::default(), _folder: folder })
