@@ -63,7 +63,7 @@ impl fmt::Display for LoadError {
             }
         }
         let product = match library {
-            Library::Cuda => "the NVIDIA driver",
+            Library::Cuda | Library::Nvml => "the NVIDIA driver",
             Library::Nvrtc => "the CUDA toolkit (or pip install nvidia-cuda-nvrtc in an active venv)",
             Library::Nvjpeg => "the CUDA toolkit (or pip install nvidia-nvjpeg in an active venv)",
         };

@@ -8,6 +8,7 @@
 
 mod error;
 pub mod nvjpeg;
+pub mod nvml;
 pub mod nvrtc;
 mod queues;
 mod search;
@@ -41,6 +42,8 @@ pub enum Library {
     Nvrtc,
     /// The JPEG decoder, `libnvjpeg`.
     Nvjpeg,
+    /// What says how a GPU is, `libnvidia-ml`.
+    Nvml,
 }
 
 impl Library {
@@ -50,6 +53,7 @@ impl Library {
             Self::Cuda => &["libcuda.so.1"],
             Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12"],
             Self::Nvjpeg => &["libnvjpeg.so.13", "libnvjpeg.so.12"],
+            Self::Nvml => &["libnvidia-ml.so.1"],
         }
     }
 }
@@ -60,6 +64,7 @@ impl fmt::Display for Library {
             Self::Cuda => "libcuda",
             Self::Nvrtc => "libnvrtc",
             Self::Nvjpeg => "libnvjpeg",
+            Self::Nvml => "libnvidia-ml",
         })
     }
 }
@@ -122,7 +127,7 @@ impl Found {
 /// # Errors
 /// [`LoadError::NotFound`] when no place gave a library that loads; the error lists the places.
 pub fn load(library: Library) -> Result<&'static Found, LoadError> {
-    static LOADED: [OnceLock<Result<Found, LoadError>>; 3] = [const { OnceLock::new() }; 3];
+    static LOADED: [OnceLock<Result<Found, LoadError>>; 4] = [const { OnceLock::new() }; 4];
     LOADED[library as usize]
         .get_or_init(|| probe_in(library, &search::folders(&|name| std::env::var_os(name))))
         .as_ref()

@@ -1,8 +1,11 @@
 //! What a job shows of itself while it runs: logs, traces, metrics.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::trace::spans;
@@ -105,7 +108,7 @@ fn a_profile_is_complete_however_the_job_ends() {
         assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
         assert!(spans(&trace).iter().any(|span| span.name == "decode+resize"));
     }
-    // A list that does not end, and Ctrl-C.
+    // A list that does not end, and a signal.
     let mut command = classify(&["-"]);
     let mut job = command.args(profile).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut list = job.stdin.take().unwrap();
@@ -141,4 +144,143 @@ fn a_profile_replaces_nothing_else() {
         }
     }
     assert_eq!(fs::read_to_string(&mine).unwrap(), "[1]");
+}
+
+/// A page of metrics, line by line as the format wants it: values by name with labels, and types by name.
+fn parse(page: &str) -> (BTreeMap<String, f64>, BTreeMap<String, String>) {
+    let (mut values, mut types) = (BTreeMap::new(), BTreeMap::<String, String>::new());
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let mut helped = String::new();
+    for line in page.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').unwrap();
+            assert!(is_name(name) && !text.is_empty(), "{line}");
+            helped = name.into();
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(name == helped && ["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(types.insert(name.into(), kind.into()), None, "{line}");
+        } else {
+            let (key, value) = line.rsplit_once(' ').unwrap();
+            let name = key.split('{').next().unwrap();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+            // Samples stand below the head of their family.
+            assert!(is_name(name) && (name == helped || family == helped), "{line}");
+            if types[&helped] == "counter" {
+                assert!(name.ends_with("_total"), "{line}");
+            }
+            if let Some(labels) = key.strip_prefix(name).filter(|labels| !labels.is_empty()) {
+                let labels = labels.strip_prefix('{').and_then(|labels| labels.strip_suffix('}')).unwrap();
+                for label in labels.split(',') {
+                    let (name, value) = label.split_once('=').unwrap();
+                    assert!(
+                        is_name(name) && value.len() > 2 && value.starts_with('"') && value.ends_with('"'),
+                        "{line}"
+                    );
+                }
+            }
+            let value: f64 = value.parse().unwrap();
+            assert!(value.is_finite() && value >= 0.0, "{line}");
+            assert_eq!(values.insert(key.into(), value), None, "{line}");
+        }
+    }
+    (values, types)
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_those_of_the_figures_at_the_end() {
+    const GOOD: u64 = 9;
+    let (folder, out) = (mixed_folder(), tempfile::tempdir().unwrap());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let stats = out.path().join("stats.json");
+    let mut job = classify(&["-", "--metrics", "127.0.0.1:0", "--stats", stats.to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(job.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    let address =
+        line.trim().strip_prefix("metrics: http://").and_then(|l| l.strip_suffix("/metrics")).unwrap().to_owned();
+    let mut list = job.stdin.take().unwrap();
+    for n in 0..GOOD {
+        writeln!(list, "{}", path("1.jpg")).unwrap();
+        if n == 3 {
+            writeln!(list, "{}\nnone.jpg", path("2.jpg")).unwrap();
+        }
+    }
+    let mut rows = BufReader::new(job.stdout.take().unwrap()).lines();
+    (0..GOOD + 2).for_each(|_| assert!(rows.next().unwrap().unwrap().starts_with('{')));
+    // A row is counted behind its writing.
+    let patience = Instant::now() + Duration::from_secs(30);
+    let answer = loop {
+        let answer = get(&address, "/metrics");
+        if answer.contains(&format!("\nocellus_items_total {}\n", GOOD + 2)) || Instant::now() > patience {
+            break answer;
+        }
+    };
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(get(&address, "/other").starts_with("HTTP/1.1 404 "));
+    let (values, types) = parse(page);
+    drop(list);
+    assert_eq!(job.wait().unwrap().code(), Some(3));
+    assert!(TcpStream::connect(&address).is_err(), "it serves as long as the job");
+
+    let stats: Value = serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap();
+    let expect = |key: &str, told: &Value| assert_eq!(values.get(key).copied(), told.as_f64(), "{key}: {page}");
+    expect("ocellus_items_total", &stats["images"]);
+    expect("ocellus_partial_items_total", &stats["partial"]);
+    expect("ocellus_split_batches_total", &stats["batches_split"]);
+    expect("ocellus_item_latency_seconds_count", &stats["images"]);
+    expect("ocellus_item_latency_seconds_bucket{le=\"+Inf\"}", &stats["images"]);
+    for (name, label, figures) in
+        [("errors_total", "kind", &stats["errors"]), ("decoder_items_total", "decoder", &stats["decoders"])]
+    {
+        let family = format!("ocellus_{name}");
+        assert_eq!(types[&family], "counter");
+        let figures = figures.as_object().unwrap();
+        assert_eq!(values.keys().filter(|key| key.starts_with(&family)).count(), figures.len(), "{page}");
+        figures.iter().for_each(|(kind, count)| expect(&format!("{family}{{{label}=\"{kind}\"}}"), count));
+    }
+    for stage in stats["pipeline"]["stages"].as_array().unwrap() {
+        let label = format!("{{stage=\"{}\"}}", stage["stage"].as_str().unwrap());
+        expect(&format!("ocellus_stage_in_total{label}"), &stage["in"]);
+        expect(&format!("ocellus_stage_out_total{label}"), &stage["out"]);
+        expect(&format!("ocellus_stage_threads{label}"), &stage["workers"]);
+        let busy_s = values[&format!("ocellus_stage_busy_seconds_total{label}")];
+        assert!(busy_s <= stage["busy_s"].as_f64().unwrap(), "{stage}");
+    }
+    assert!(values["process_cpu_seconds_total"] > 0.0 && values["process_resident_memory_bytes"] > 1e6);
+    let buckets: Vec<f64> = page
+        .lines()
+        .filter(|line| line.starts_with("ocellus_item_latency_seconds_bucket"))
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+        .collect();
+    assert!(buckets.is_sorted() && buckets.len() > 10, "{buckets:?}");
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_wrong_usage() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = photos(1);
+    for address in [taken.local_addr().unwrap().to_string().as_str(), "nowhere", "127.0.0.1", "127.0.0.1:99999"] {
+        let output = classify(&[folder.path().to_str().unwrap(), "--metrics", address]).output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert!(message.contains("--metrics") && output.stdout.is_empty(), "{message}");
+    }
 }

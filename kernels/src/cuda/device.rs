@@ -119,6 +119,18 @@ impl Device {
         check("cuMemGetInfo", self.0.context.mem_get_info())
     }
 
+    /// Its place on the PCI bus, as NVML takes it.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn pci_bus_id(&self) -> Result<String, KernelError> {
+        let part = |attribute| check("cuDeviceGetAttribute", self.0.context.attribute(attribute));
+        let domain = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+        let bus = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+        let device = part(Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
+        Ok(format!("{domain:08X}:{bus:02X}:{device:02X}.0"))
+    }
+
     /// Makes this GPU the calling thread's. Everything here that calls the driver does so first.
     pub(super) fn bind(&self) -> Result<(), KernelError> {
         BOUND.set(Some(self.0.facts.ordinal));

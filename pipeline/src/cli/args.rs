@@ -55,6 +55,7 @@ Examples:
   find . -name '*.png' | ocellus classify -       a list of paths, one a line
   ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
   ocellus classify photos -o labels.csv --resume  go on, or add new photos
+  ocellus classify photos --metrics 127.0.0.1:9464  figures for Prometheus meanwhile
   ocellus classify photos --profile trace.json    what took its time, for ui.perfetto.dev
 
 What is logged can also be chosen by part, with OCELLUS_LOG or RUST_LOG: OCELLUS_LOG=ocellus::gpu=debug,info
@@ -140,6 +141,10 @@ pub(super) struct ClassifyArgs {
     /// Write figures about the job to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) stats: Option<PathBuf>,
+
+    /// Serve figures about the job to Prometheus while it runs, under /metrics at this address; 127.0.0.1:0 takes any free port
+    #[arg(long, value_name = "ADDR")]
+    pub(super) metrics: Option<String>,
 
     /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens: up to
     /// 4 million events, about 100 bytes each

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use tracing::info;
 use super::args::ClassifyArgs;
 use super::device::{Backend, Chosen, choose};
 use super::log::Log;
+use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
 use super::stages::{Stages, classify_desc};
 use super::stats::{Stats, StatsFile, Tally, empty, open_figures, stage_lines};
@@ -26,7 +28,7 @@ use crate::model::spec::ModelSpec;
 use crate::observe::trace::{self, Recorded, Recorder};
 use crate::observe::{cpu_time, peak_memory_bytes};
 use crate::postprocess::ClassifyDesc;
-use crate::runner::Pipeline;
+use crate::runner::{Outcome, Pipeline};
 use crate::sink::{Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
@@ -45,6 +47,10 @@ struct Job {
     cancel: Cancel,
     /// Of `--profile`.
     recorder: Recorder,
+    /// Rows so far.
+    tally: Arc<Mutex<Tally>>,
+    /// Inputs whose rows an earlier job had written.
+    resumed: Arc<AtomicU64>,
     /// Batches that the GPU had no memory for at once.
     split: Arc<AtomicU64>,
 }
@@ -60,12 +66,14 @@ pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
     let stats_file = args.stats.as_deref();
     let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
     let profile = open_profile(&args)?;
+    let listener = args.metrics.as_deref().map(|address| metrics::bind(address, args.quiet)).transpose()?;
     // Also with -q: what is assumed decides the results, as the device below does.
     model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
     let top = args.top.map_or(model.card.output.top, |n| n as usize);
-    let (skipped, cancel, split) = (Skipped::default(), Cancel::default(), Arc::default());
-    let mut job = Job { args, inputs, model, threads, top, skipped, cancel, recorder: Recorder::default(), split };
+    let (skipped, cancel, recorder) = (Skipped::default(), Cancel::default(), Recorder::default());
+    let (tally, resumed, split) = (Arc::default(), Arc::default(), Arc::default());
+    let mut job = Job { args, inputs, model, threads, top, skipped, cancel, recorder, tally, resumed, split };
     let compiling = Stop::default();
     signals::watch(job.cancel.clone(), compiling.clone())?;
 
@@ -87,34 +95,25 @@ pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
         info!(rows = earlier_rows, failed = earlier_failed, "an earlier job is continued");
     }
     progress.count(&job.inputs, earlier_rows, &job.cancel);
-    let resumed = Arc::new(AtomicU64::new(0));
-    let mut tally = Tally::default();
-    let under_way = job.record(profile).and_then(|()| job.pipeline(backend, earlier, Arc::clone(&resumed)));
-    let pipeline = match under_way {
-        Ok(pipeline) => pipeline,
+    let watched = listener.map(|listener| {
+        let (model, device, gpus) = (job.model.name.clone(), device.clone(), metrics::gpus(&backend));
+        (listener, Facts { model, device, precision, gpus })
+    });
+    let cpu_before = cpu_time();
+    let under_way = job.record(profile).and_then(|()| job.pipeline(backend, earlier));
+    let outcome = match under_way.and_then(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
+        Ok(outcome) => outcome,
         Err(error) => {
             progress.clear();
             writer.abandon();
             return Err(error);
         }
     };
-    let cpu_before = cpu_time();
-    let outcome = pipeline.run(|item| {
-        let failure = item.payload.as_ref().err().filter(|_| job.args.fail_fast).cloned();
-        let arrived = item.arrived;
-        let row = Row::new(item);
-        writer.write(&row)?;
-        tally.add(&row, arrived);
-        progress.row(tally.failed);
-        match failure {
-            Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
-            None => Ok(()),
-        }
-    });
     let cpu_in_stages = cpu_time().saturating_sub(cpu_before);
     progress.clear();
 
-    let (resumed, images) = (resumed.load(Relaxed), tally.images);
+    let tally = job.tally.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (resumed, images) = (job.resumed.load(Relaxed), tally.images);
     let failed = tally.failed + earlier_failed;
     let end = match outcome.end {
         Ok(()) if images + resumed == 0 => Err(job.nothing_found()),
@@ -185,13 +184,9 @@ impl Job {
     }
 
     /// All stages, at work.
-    fn pipeline(
-        &self,
-        backend: Backend,
-        mut earlier: Earlier,
-        resumed: Arc<AtomicU64>,
-    ) -> Result<Pipeline<Item<Results>>, JobError> {
+    fn pipeline(&self, backend: Backend, mut earlier: Earlier) -> Result<Pipeline<Item<Results>>, JobError> {
         let walk = Walk::new(self.inputs.clone(), self.skipped.clone(), self.cancel.clone());
+        let resumed = Arc::clone(&self.resumed);
         let missing = walk.filter(move |found| {
             let done = earlier.take(&found.path);
             resumed.fetch_add(u64::from(done), Relaxed);
@@ -228,6 +223,35 @@ impl Job {
             _ => "name files, folders that hold some, or a pattern in quotes that matches some".into(),
         };
         JobError::Nothing { inputs: names.join(" "), why }
+    }
+
+    /// Runs the stages and writes the rows, showing figures meanwhile to those who ask at the address.
+    fn work(
+        &self,
+        pipeline: Pipeline<Item<Results>>,
+        writer: &mut Writer,
+        progress: &Progress,
+        watched: Option<(TcpListener, Facts)>,
+    ) -> Result<Outcome, JobError> {
+        let server = watched.map(|(listener, facts)| {
+            let (tally, skipped) = (Arc::clone(&self.tally), self.skipped.clone());
+            let (resumed, split) = (Arc::clone(&self.resumed), Arc::clone(&self.split));
+            Metrics { facts, monitor: pipeline.monitor(), tally, skipped, resumed, split }.serve(listener)
+        });
+        let _server = server.transpose()?;
+        Ok(pipeline.run(|item| {
+            let failure = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
+            let arrived = item.arrived;
+            let row = Row::new(item);
+            writer.write(&row)?;
+            let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+            tally.add(&row, arrived);
+            progress.row(tally.failed);
+            match failure {
+                Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
+                None => Ok(()),
+            }
+        }))
     }
 
     /// Completes the output, or leaves it for another job to continue.

@@ -8,6 +8,7 @@ mod device;
 mod doctor;
 mod inspect;
 mod log;
+mod metrics;
 mod parity;
 mod progress;
 mod signals;

@@ -120,6 +120,11 @@ impl Lane {
         &self.warnings
     }
 
+    /// The GPU's place on the PCI bus.
+    pub fn pci_bus_id(&self) -> Option<String> {
+        self.gpu.device.pci_bus_id().ok()
+    }
+
     /// As the command line writes it.
     pub fn name(&self) -> String {
         format!("cuda:{}", self.gpu.device.facts().ordinal)

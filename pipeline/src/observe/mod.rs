@@ -2,6 +2,8 @@
 //! stages of a GPU and [`crate::cli`] tell it.
 
 mod durations;
+pub mod exposition;
+pub mod http;
 mod process;
 pub mod trace;
 

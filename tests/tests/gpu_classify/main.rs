@@ -1,6 +1,7 @@
 //! `ocellus classify --device cuda` gives the rows of `--device cpu`, whatever the files, the batch and the memory.
 
 mod memory;
+mod profile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

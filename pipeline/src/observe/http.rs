@@ -1,0 +1,178 @@
+//! A small HTTP server for one page of text.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use tracing::debug;
+
+use crate::error::JobError;
+
+/// Path of the page.
+pub const PATH: &str = "/metrics";
+/// What the page is, by Prometheus's definition of its text format.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Longest head of a request.
+const MOST_BYTES: usize = 8 << 10;
+/// Longest that one client may take, so that it does not keep others waiting for longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a waiting server looks whether it shall stop.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Serves a page until it is dropped, one client at a time, on a thread of its own.
+pub struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves what `page` makes at every request, at [`PATH`].
+    ///
+    /// # Errors
+    /// Where the thread cannot be started.
+    pub fn start(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> Result<Self, JobError> {
+        let failed = |e| JobError::io("cannot serve metrics", e);
+        let address = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let serve = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    // What becomes of a client is its own matter.
+                    Ok((client, _)) => drop(answer(client, &page).inspect_err(|error| debug!(%error, "a client left"))),
+                    Err(_) => sleep(PAUSE),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut client: TcpStream, page: &impl Fn() -> String) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let until = Instant::now() + PATIENCE;
+    let (mut head, mut part) = (Vec::new(), [0; 1024]);
+    while !is_complete(&head) && head.len() < MOST_BYTES {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        client.set_read_timeout(Some(left))?;
+        match client.read(&mut part)? {
+            0 => break,
+            n => head.extend_from_slice(&part[..n]),
+        }
+    }
+    client.write_all(&response(&head, page))?;
+    client.shutdown(Shutdown::Write)
+}
+
+fn is_complete(head: &[u8]) -> bool {
+    head.windows(4).any(|end| end == b"\r\n\r\n")
+}
+
+/// The whole answer to a request.
+fn response(head: &[u8], page: &impl Fn() -> String) -> Vec<u8> {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let hint = || format!("the metrics of this job are at {PATH}\n");
+    let (status, body) = match words.as_slice() {
+        [b"GET" | b"HEAD", target, version] if is_complete(head) && version.starts_with(b"HTTP/1.") => {
+            let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+            match path {
+                path if path == PATH.as_bytes() => ("200 OK", page()),
+                b"/" => ("200 OK", hint()),
+                _ => ("404 Not Found", hint()),
+            }
+        }
+        [_, _, version] if version.starts_with(b"HTTP/") => ("405 Method Not Allowed", hint()),
+        _ => ("400 Bad Request", hint()),
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
+    );
+    let body = if words.first() == Some(&b"HEAD".as_slice()) { String::new() } else { body };
+    [head.into_bytes(), body.into_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn page() -> String {
+        "x 1\n".into()
+    }
+
+    fn text(request: &str) -> String {
+        String::from_utf8(response(request.as_bytes(), &page)).unwrap()
+    }
+
+    #[test]
+    fn requests_are_answered() {
+        for (request, status, body) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK", "x 1\n"),
+            ("GET /metrics?a=b HTTP/1.0\r\n\r\n", "200 OK", "x 1\n"),
+            ("HEAD /metrics HTTP/1.1\r\n\r\n", "200 OK", ""),
+            ("GET / HTTP/1.1\r\n\r\n", "200 OK", "the metrics of this job are at /metrics\n"),
+            ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found", "the metrics of this job are at /metrics\n"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "the metrics of this job are at /metrics\n"),
+            ("GET /metrics\r\n\r\n", "400 Bad Request", "the metrics of this job are at /metrics\n"),
+            ("", "400 Bad Request", "the metrics of this job are at /metrics\n"),
+        ] {
+            let answer = text(request);
+            let (head, found) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {head}");
+            assert_eq!(found, body, "{request}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_have_an_answer(head in prop::collection::vec(any::<u8>(), 0..200), request in "(GET|HEAD|[A-Z]*) [ -~]*") {
+            for head in [head, request.into_bytes()] {
+                prop_assert!(response(&head, &page).starts_with(b"HTTP/1.1 "));
+            }
+        }
+    }
+
+    #[test]
+    fn clients_are_served_one_after_another_until_the_end() {
+        let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap();
+        let address = server.address();
+        // One that says nothing, one that leaves, one that says it in parts.
+        let silent = TcpStream::connect(address).unwrap();
+        drop(TcpStream::connect(address).unwrap());
+        let mut client = TcpStream::connect(address).unwrap();
+        for part in ["GET /met", "rics HTTP/1.1\r\n", "\r\n"] {
+            client.write_all(part.as_bytes()).unwrap();
+        }
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("\r\n\r\nx 1\n"), "{answer}");
+        drop((server, silent));
+        assert!(TcpStream::connect(address).is_err());
+    }
+}
