@@ -149,7 +149,7 @@ impl Classifier {
     }
 
     fn item<T>(&self, payload: T) -> Item<T> {
-        Item { id: 0, origin: Arc::clone(&self.origin), payload: Ok(payload) }
+        Item::new(0, Arc::clone(&self.origin), Ok(payload))
     }
 }
 

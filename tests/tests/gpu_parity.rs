@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use ocellus::decode::DecodeOptions;
 use ocellus::error::ItemError;
@@ -51,7 +50,7 @@ fn beside(gpu: &Gpu, model: &Model, reference: &PreprocessDesc) -> Compare<GpuSt
 
 fn compare(compare: &mut Compare<GpuSteps>, path: &Path) -> Result<Comparison, ItemError> {
     let encoded = Encoded { bytes: fs::read(path).unwrap(), share: None };
-    let item = Item { id: 0, origin: Arc::new(Origin::File(path.into())), payload: Ok(encoded) };
+    let item = Item::new(0, Origin::File(path.into()), Ok(encoded));
     let mut compared = None;
     compare.process(item, &mut |item| compared = Some(item.payload)).unwrap();
     compared.unwrap()

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use ocellus::decode::DecodeOptions;
 use ocellus::error::{ItemError, JobError};
@@ -33,7 +32,7 @@ fn photos() -> Vec<PathBuf> {
 /// What comparing a file gives.
 fn compare<S: Steps>(compare: &mut Compare<S>, path: &Path) -> Result<Comparison, ItemError> {
     let encoded = Encoded { bytes: fs::read(path).unwrap(), share: None };
-    let item = Item { id: 0, origin: Arc::new(Origin::File(path.into())), payload: Ok(encoded) };
+    let item = Item::new(0, Origin::File(path.into()), Ok(encoded));
     let mut compared = None;
     compare.process(item, &mut |item| compared = Some(item.payload)).unwrap();
     compared.unwrap()

@@ -227,13 +227,12 @@ impl<S: Steps> Stage for Compare<S> {
     type Out = Item<Comparison>;
 
     fn process(&mut self, input: Item<Encoded>, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
-        let Item { id, origin, payload } = input;
-        let item = Item { id, origin, payload: Ok(()) };
-        let payload = match payload {
+        let item = input.with(Ok(()));
+        let payload = match input.payload {
             Ok(encoded) => self.compare(&item, &encoded)?,
             Err(error) => Err(error),
         };
-        emit(Item { id, origin: item.origin, payload });
+        emit(item.with(payload));
         Ok(())
     }
 }

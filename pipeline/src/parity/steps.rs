@@ -1,7 +1,5 @@
 //! The steps of a pipeline, each one's result at hand.
 
-use std::sync::Arc;
-
 use ocellus_kernels::cpu::planes::{Plane, to_rgb};
 use ocellus_kernels::cpu::preprocess::Preprocessor;
 
@@ -97,7 +95,7 @@ impl Steps for GpuSteps {
     fn run(&mut self, item: &Item<()>, encoded: &Encoded) -> Result<Result<Stepped, ItemError>, JobError> {
         let lost = || ItemError::new(StageName::Decode, ErrorKind::Internal, "a picture was lost");
         let file = Encoded { bytes: encoded.bytes.clone(), share: None };
-        let input = Item { id: item.id, origin: Arc::clone(&item.origin), payload: Ok(Some(file)) };
+        let input = item.with(Ok(Some(file)));
         let mut work = None;
         self.split.process(input, &mut |item| work = Some(item))?;
         let Some(work) = work else { return Ok(Err(lost())) };

@@ -35,7 +35,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub(super) fn new(jpeg: &Jpeg, (handle, path): &(Handle, JpegPath), stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
+    pub(super) fn new(
+        jpeg: &Jpeg,
+        (handle, path): &(Handle, JpegPath),
+        stream: &Stream,
+        waiting: Waiting,
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             inspector: Inspector::new(handle).map_err(failed)?,
             decoder: BatchDecoder::new(handle, Output::Yuv).map_err(failed)?,

@@ -10,7 +10,6 @@ use std::time::Instant;
 use std::{env, io};
 
 use ocellus_kernels::KernelError;
-use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 
 use super::args::{DECODE_PICTURES, E2E_SECONDS, E2eArgs, Kind, Net, On, Place, count};
@@ -31,7 +30,7 @@ use crate::gpu::{LOADERS, Lane, LaneOptions, Precision};
 use crate::infer::cpu_engine;
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
-use crate::observe::Recorder;
+use crate::observe::{Recorder, cpu_time};
 use crate::postprocess::ClassifyRanked;
 use crate::runner::{Pipeline, Report};
 use crate::source::Found;
@@ -210,9 +209,9 @@ impl<'a> Job<'a> {
             let now = Instant::now();
             rate.count(now);
             if rate.is_steady() {
-                let (start, busy_s) = *since.get_or_insert((now, cpu_s()));
+                let (start, busy_s) = *since.get_or_insert((now, cpu_time().as_secs_f64()));
                 if rate.rates().len() == seconds {
-                    cores = (cpu_s() - busy_s) / (now - start).as_secs_f64();
+                    cores = (cpu_time().as_secs_f64() - busy_s) / (now - start).as_secs_f64();
                     self.enough.store(true, Relaxed);
                 }
             }
@@ -235,12 +234,6 @@ impl Measured {
         };
         vec![rate, Measurement::of(format!("{name}.cores"), "cores", vec![self.cores])]
     }
-}
-
-/// Processor time of this process so far, seconds.
-fn cpu_s() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Writes the files where reading them costs least: to memory, or else, where the page cache keeps them, to a disk.

@@ -174,7 +174,7 @@ pub(super) mod tests {
             precisions: vec![(Precision::Fp16, Drift { same_top1: same, score })],
         };
         let origin = Arc::new(Origin::File(path.into()));
-        ParityRow::new(Item { id: 0, origin, payload: Ok(comparison) })
+        ParityRow::new(Item::new(0, origin, Ok(comparison)))
     }
 
     pub(in super::super) fn failed(path: &str) -> ParityRow {
