@@ -1,12 +1,16 @@
 //! What travels between the stages: one type a hop, each inside an [`Item`] with its identity.
 
 mod budget;
+mod buffer;
+mod deadline;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub use budget::{Budget, Share};
+pub use buffer::{Buffer, BufferPool};
+pub use deadline::Deadline;
 use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::Transform;
 
@@ -58,11 +62,23 @@ impl<T> Item<T> {
     }
 }
 
+/// What belongs to an input with a number.
+pub trait Numbered {
+    /// [`Item::id`].
+    fn number(&self) -> u64;
+}
+
+impl<T> Numbered for Item<T> {
+    fn number(&self) -> u64 {
+        self.id
+    }
+}
+
 /// A file's bytes. source -> decode.
 #[derive(Clone, Debug)]
 pub struct Encoded {
     /// The whole file.
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
     /// Its share of the memory for large files, held as long as the bytes.
     pub share: Option<Share>,
 }
@@ -111,7 +127,7 @@ pub enum Work {
     /// A JPEG file for the GPU to decode.
     Jpeg {
         /// The file.
-        bytes: Vec<u8>,
+        bytes: Buffer,
         /// The planes that it becomes.
         desc: PictureDesc,
         /// Who tries first: [`Decoder::NvjpegHw`] or [`Decoder::NvjpegHybrid`].

@@ -1,11 +1,13 @@
 //! From pictures to batches of the network's input.
 
+use std::time::Instant;
+
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cpu::preprocess::Preprocessor;
 use ocellus_kernels::preprocess::PreprocessDesc;
 
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Batch, Item, Picture, PictureInfo, Tensor};
+use crate::frame::{Batch, Deadline, Item, Picture, PictureInfo, Tensor};
 use crate::stage::Stage;
 
 /// The stage: resizes, crops, normalises.
@@ -54,6 +56,9 @@ pub struct Batcher {
     batch: usize,
     images: usize,
     collected: Batch,
+    deadline: Option<Deadline>,
+    /// When the first item must go on.
+    due: Option<Instant>,
 }
 
 /// Items a batch holds at most, for each image: a long row of failed items must not pile up.
@@ -62,11 +67,22 @@ const ITEMS_PER_IMAGE: usize = 4;
 impl Batcher {
     /// Makes batches of `batch` images.
     pub fn new(batch: usize) -> Self {
-        Self { batch: batch.max(1), images: 0, collected: Batch { items: Vec::new(), data: Vec::new() } }
+        let collected = Batch { items: Vec::new(), data: Vec::new() };
+        Self { batch: batch.max(1), images: 0, collected, deadline: None, due: None }
+    }
+
+    /// Does not wait for a full batch longer than until the deadline of its first item, unless the next is there already.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Deadline>) -> Self {
+        Self { deadline, ..self }
     }
 
     fn flush(&mut self, emit: &mut dyn FnMut(Batch)) {
         if !self.collected.items.is_empty() {
+            if let (Some(deadline), Some(last)) = (&self.deadline, self.collected.items.last()) {
+                deadline.handed_on(last.id);
+            }
+            self.due = None;
             // The next batch is likely as large.
             let data = Vec::with_capacity(self.collected.data.len());
             emit(std::mem::replace(&mut self.collected, Batch { items: Vec::new(), data }));
@@ -81,6 +97,10 @@ impl Stage for Batcher {
 
     fn process(&mut self, item: Item<Tensor>, emit: &mut dyn FnMut(Batch)) -> Result<(), JobError> {
         let Self { images, collected, .. } = self;
+        if let Some(deadline) = &self.deadline {
+            let due = deadline.due(item.arrived);
+            self.due = Some(self.due.map_or(due, |first| first.min(due)));
+        }
         collected.items.push(item.and_then(|tensor| {
             collected.data.extend_from_slice(&tensor.data);
             *images += 1;
@@ -90,6 +110,10 @@ impl Stage for Batcher {
             self.flush(emit);
         }
         Ok(())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     fn idle(&mut self, emit: &mut dyn FnMut(Batch)) -> Result<(), JobError> {

@@ -1,13 +1,19 @@
 //! Runs stages: a thread or a pool of threads for each, bounded queues between them, results in the order of the inputs.
 //!
-//! A queue holds *places*: a worker that takes a value reserves the place of its results in the next queue
+//! A queue holds *places*: a worker that takes values reserves the place of their results in the next queue
 //! before it starts, so results leave a pool in the order their inputs came, and a queue's capacity bounds how
-//! many values are in flight, however slow one is; stages whose values are large share a thread instead ([`Then`]). A full queue holds back everything before it, down to the source.
+//! many values are in flight, however slow one is; stages whose values are large share a thread instead ([`Then`]). A full
+//! queue holds back everything before it, down to the source.
+//!
+//! What is cheap travels in chunks, or waking threads would cost more than the work: a source that is held back adds its
+//! values to the last place, and a worker takes as many at once as it is done with in a fraction of a millisecond
+//! ([`PORTION`]). Where nothing is held back each value goes on at once.
 //!
 //! The first fatal error, a panic included, ends all stages. [`Cancel`] only ends the source: what is on its way is
 //! finished. Failures of one item are values like any other ([`PerItem`] makes them from panics).
 
 mod counters;
+mod in_order;
 mod link;
 mod per_item;
 #[cfg(test)]
@@ -18,12 +24,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use counters::{Counters, Meter};
 pub use counters::{Report, StageReport};
-use crossbeam_channel::{Receiver, bounded};
-use link::{Feed, Intake, Place, Taken};
+pub use in_order::{InOrder, Window};
+pub use link::Order;
+use link::{CHUNK, Intake, Outlet, Portion, Room, Taken, queue};
 pub use per_item::PerItem;
 pub use then::Then;
 use tracing::debug;
@@ -56,9 +63,11 @@ use crate::stage::{Cancel, Stage};
 ///
 /// Dropping it stops its threads and waits for them.
 pub struct Pipeline<T> {
-    // Dropped before `job`, which joins: a thread that waits for a place must see its reader gone.
-    places: Receiver<Place<T>>,
+    // Dropped before `job`, which joins: a thread that waits for room must see its reader gone.
+    intake: Intake<T>,
     job: Job,
+    order: Order,
+    room: usize,
 }
 
 /// How a job went.
@@ -156,6 +165,9 @@ impl Drop for Job {
     }
 }
 
+/// What a worker takes at once is about so much work; what takes longer is handed on in parts.
+const PORTION: Duration = Duration::from_micros(200);
+
 /// Places in the queue behind a stage: every worker at work on one and a finished one waiting for each.
 fn queue_len(workers: usize) -> usize {
     2 * workers.max(1)
@@ -191,7 +203,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let monitor = Monitor { started: Instant::now(), stages: Arc::default() };
         let mut job = Job { shared: Arc::clone(&shared), threads: Vec::new(), monitor, recorder };
         let counters = job.counters("source", 1, 0);
-        let (sender, places) = bounded(queue_len(1));
+        let (outlet, intake) = queue(queue_len(1));
         let mut source = source.into_iter();
         job.spawn("source", move |track| {
             let counters = Meter { counters, track };
@@ -199,11 +211,8 @@ impl<T: Send + 'static> Pipeline<T> {
                 while !shared.cancel.is_set() {
                     let started = Instant::now();
                     let Some(value) = source.next() else { break };
-                    counters.finished(started, 1);
-                    let started = Instant::now();
-                    let reader_gone = sender.send(Place::filled(vec![value])).is_err();
-                    counters.was_blocked(started);
-                    if reader_gone {
+                    counters.finished(started, 1, 1);
+                    if !outlet.push(value, &counters) {
                         break;
                     }
                 }
@@ -213,7 +222,19 @@ impl<T: Send + 'static> Pipeline<T> {
                 Ok(())
             });
         })?;
-        Ok(Self { places, job })
+        Ok(Self { intake, job, order: Order::Input, room: 0 })
+    }
+
+    /// What order values leave the pools in that are added from here on.
+    #[must_use]
+    pub fn order(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// Gives the queue behind the stage that is added next so many places at least.
+    #[must_use]
+    pub fn room(self, places: usize) -> Self {
+        Self { room: places, ..self }
     }
 
     /// Adds a stage on one thread.
@@ -227,8 +248,8 @@ impl<T: Send + 'static> Pipeline<T> {
         self.pool(name, [stage])
     }
 
-    /// Adds a pool: one thread for each of `stages`, which must be alike. Values leave in the order they came; what
-    /// [`Stage::finish`] gives comes last.
+    /// Adds a pool: one thread for each of `stages`, which must be alike. Values leave in the order they came, unless
+    /// [`Pipeline::order`] says otherwise; what [`Stage::finish`] gives comes last.
     ///
     /// # Errors
     /// Where a thread cannot be started, or there is no stage.
@@ -241,20 +262,21 @@ impl<T: Send + 'static> Pipeline<T> {
         S: Stage<In = T, Out: 'static> + 'static,
     {
         let stages: Vec<S> = stages.into_iter().collect();
-        if stages.is_empty() {
+        let workers = stages.len();
+        if workers == 0 {
             return Err(JobError::Usage(format!("the stage \"{name}\" has no threads")));
         }
-        let counters = self.job.counters(name, stages.len(), self.places.capacity().unwrap_or(0));
-        let (sender, places) = bounded(queue_len(stages.len()));
-        let feed = Arc::new(Mutex::new(Feed { intake: Intake::new(self.places), out: sender }));
+        let counters = self.job.counters(name, workers, self.intake.capacity());
+        let (outlet, intake) = queue(queue_len(workers).max(self.room));
+        let link = Arc::new(Link { intake: self.intake, outlet, order: self.order, workers });
         for stage in stages {
-            let (feed, shared, counters) = (Arc::clone(&feed), Arc::clone(&self.job.shared), Arc::clone(&counters));
+            let (link, shared, counters) = (Arc::clone(&link), Arc::clone(&self.job.shared), Arc::clone(&counters));
             self.job.spawn(name, move |track| {
                 let counters = Meter { counters, track };
-                shared.guard(name, || work(stage, &feed, &shared, &counters));
+                shared.guard(name, || work(stage, &link, &shared, &counters));
             })?;
         }
-        Ok(Pipeline { places, job: self.job })
+        Ok(Pipeline { intake, job: self.job, order: self.order, room: 0 })
     }
 
     /// Sees what the stages do, while they run and afterwards.
@@ -264,21 +286,22 @@ impl<T: Send + 'static> Pipeline<T> {
 
     /// Hands every result to `sink` on the calling thread, and returns when all threads have ended.
     pub fn run(self, mut sink: impl FnMut(T) -> Result<(), JobError>) -> Outcome {
-        let Self { places, mut job } = self;
-        let counters = job.counters("sink", 1, places.capacity().unwrap_or(0));
+        let Self { intake, mut job, .. } = self;
+        let counters = job.counters("sink", 1, intake.capacity());
         let counters = Meter { counters, track: job.recorder.track("sink") };
         let shared = Arc::clone(&job.shared);
-        let mut intake = Intake::new(places);
+        let portion = Portion { most: CHUNK, workers: 1, due: None };
+        let mut values = Vec::new();
         shared.guard("sink", || {
             while !shared.aborted() {
-                match intake.next(&counters) {
-                    Taken::Value(value) => {
-                        let started = Instant::now();
-                        sink(value)?;
-                        counters.finished(started, 0);
+                match intake.take(&portion, &counters, &mut values, (), |()| ()) {
+                    Taken::Values(()) => {
+                        let (started, count) = (Instant::now(), values.len());
+                        values.drain(..).try_for_each(&mut sink)?;
+                        counters.finished(started, count, 0);
                     }
-                    Taken::Idle => {}
-                    Taken::End => break,
+                    Taken::Idle(()) => {}
+                    Taken::End(()) => break,
                 }
             }
             Ok(())
@@ -299,33 +322,76 @@ impl<T: Send + 'static> Pipeline<T> {
     }
 }
 
+/// What the workers of a pool share.
+struct Link<I, O> {
+    intake: Intake<I>,
+    outlet: Outlet<O>,
+    order: Order,
+    workers: usize,
+}
+
+/// How long a worker's values take.
+struct Pace(Duration);
+
+impl Pace {
+    /// As many values as are a portion.
+    fn portion(&self) -> usize {
+        let values = PORTION.as_nanos() / self.0.as_nanos().max(1);
+        usize::try_from(values).unwrap_or(CHUNK).clamp(1, CHUNK)
+    }
+
+    /// So many took so long. What is slow counts at once, or others would wait behind it.
+    fn took(&mut self, values: usize, time: Duration) {
+        let mean = time / u32::try_from(values).unwrap_or(u32::MAX).max(1);
+        self.0 = mean.max((3 * self.0 + mean) / 4);
+    }
+}
+
 /// A worker's life.
-fn work<S: Stage>(
-    mut stage: S,
-    feed: &Mutex<Feed<S::In, S::Out>>,
-    shared: &Shared,
-    counters: &Meter,
-) -> Result<(), JobError> {
-    let lock = || feed.lock().unwrap_or_else(PoisonError::into_inner);
+fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, counters: &Meter) -> Result<(), JobError> {
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    let mut pace = Pace(PORTION);
     while !shared.aborted() {
-        let mut outputs = Vec::new();
-        // The lock is held only while a value and the place of its results are taken.
-        let taken = lock().take(counters);
-        match taken {
-            Taken::Value((input, place)) => {
-                let started = Instant::now();
-                let result = stage.process(input, &mut |output| outputs.push(output));
-                counters.finished(started, outputs.len());
-                result?;
-                place.fill(outputs);
+        let Some(room) = link.outlet.room(counters) else { break };
+        let (most, reserve): (_, fn(_) -> _) = match link.order {
+            Order::Input => (pace.portion(), Room::reserve),
+            Order::Completion => (1, Room::reserve_none),
+        };
+        let portion = Portion { most, workers: link.workers, due: stage.due() };
+        match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
+            Taken::Values(mut place) => {
+                let values = inputs.len();
+                let (mut left, mut started, mut busy) = (values, Instant::now(), Duration::ZERO);
+                let mut done = 0;
+                for input in inputs.drain(..) {
+                    stage.process(input, &mut |output| outputs.push(output))?;
+                    left -= 1;
+                    done += 1;
+                    let heavy = stage.is_heavy();
+                    if left == 0 || !(heavy || started.elapsed() > PORTION) {
+                        continue;
+                    }
+                    // What is done waits no longer for the rest.
+                    busy += counters.finished(started, std::mem::take(&mut done), outputs.len());
+                    place.add(&mut outputs);
+                    if heavy {
+                        place.wait_until_taken(counters);
+                    }
+                    started = Instant::now();
+                }
+                busy += counters.finished(started, done, outputs.len());
+                pace.took(values, busy);
+                place.close(&mut outputs);
             }
-            Taken::Idle => {
+            Taken::Idle(room) => {
                 stage.idle(&mut |output| outputs.push(output))?;
-                lock().append(outputs, counters);
+                counters.gave(outputs.len());
+                room.append(&mut outputs);
             }
-            Taken::End => {
+            Taken::End(room) => {
                 stage.finish(&mut |output| outputs.push(output))?;
-                lock().append(outputs, counters);
+                counters.gave(outputs.len());
+                room.append(&mut outputs);
                 break;
             }
         }

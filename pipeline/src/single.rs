@@ -122,7 +122,7 @@ impl Classifier {
 
     /// The file as the GPU takes it.
     fn work(&mut self, bytes: Vec<u8>) -> Result<Result<Work, ItemError>, JobError> {
-        let encoded = self.item(Some(Encoded { bytes, share: None }));
+        let encoded = self.item(Some(Encoded { bytes: bytes.into(), share: None }));
         let mut work = Err(lost());
         self.split.process(encoded, &mut |item| work = item.payload)?;
         Ok(work.and_then(|work| match (work, self.options.path) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use crate::error::JobError;
 
@@ -21,7 +22,20 @@ pub trait Stage: Send {
     /// What ends the whole job.
     fn process(&mut self, input: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError>;
 
-    /// Called when the stage before has nothing under way for a moment, to hand on what only waits for company.
+    /// Until when the stage waits for another value with what it keeps back: [`Stage::idle`] is called then, if no value is
+    /// there. `None` where it keeps nothing back, or leaves it to the runner.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Asked after every value: true where what was given needs so much memory that the next value must wait until all of
+    /// it has been taken.
+    fn is_heavy(&mut self) -> bool {
+        false
+    }
+
+    /// Called when the stage before has nothing under way for a moment, or when it is [due](Stage::due), to hand on what
+    /// only waits for company. Afterwards it is no longer due.
     ///
     /// # Errors
     /// As in [`Stage::process`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ocellus::decode::{Decode, DecodeOptions, decode, exif, jpeg_header};
 use ocellus::error::{ErrorKind, ItemError, StageName};
-use ocellus::frame::{Encoded, Item, Origin, Picture};
+use ocellus::frame::{Buffer, Encoded, Item, Origin, Picture};
 use ocellus::stage::Stage;
 use proptest::prelude::*;
 
@@ -224,7 +224,7 @@ fn the_stage_passes_failures_on() {
     let mut stage = Decode::new(DecodeOptions::default());
     let mut outputs = Vec::new();
     let earlier = ItemError::new(StageName::Source, ErrorKind::NotFound, "gone");
-    let encoded = |bytes| Ok(Encoded { bytes, share: None });
+    let encoded = |bytes| Ok(Encoded { bytes: Buffer::from(bytes), share: None });
     let payloads = [encoded(read("jpeg-grey.jpg")), Err(earlier.clone()), encoded(vec![1, 2])];
     for (id, payload) in (0..).zip(payloads) {
         stage.process(Item::new(id, origin.clone(), payload), &mut |item| outputs.push(item)).unwrap();

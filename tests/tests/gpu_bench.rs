@@ -203,7 +203,7 @@ fn a_signal_leaves_no_temporary_files() {
         assert!(started.elapsed() < Duration::from_secs(60), "it never began");
         sleep(Duration::from_millis(20));
     }
-    sleep(Duration::from_millis(1000));
+    sleep(Duration::from_secs(1));
     assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(folders(), 0, "left behind");

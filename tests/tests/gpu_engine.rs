@@ -64,6 +64,47 @@ fn all_batch_sizes_have_the_weights_once() {
     }
 }
 
+/// Whichever size serves an image, alone or with others, first or last of a batch that is full or not.
+#[test]
+fn every_batch_size_gives_an_image_the_same_bits() {
+    const SIZES: [usize; 5] = [1, 2, 4, 8, 13];
+    const MOST: usize = 13;
+    let Some(gpu) = gpu() else { return };
+    let _alone = alone();
+    let mut builder = NetworkBuilder::new(5);
+    let x = builder.conv(NetworkBuilder::INPUT, 3, 16, 3, 2, 1.0);
+    let x = builder.node("Relu", &[&x], vec![]);
+    let x = builder.conv(&x, 16, 32, 3, 1, 1.0);
+    let x = builder.node("MaxPool", &[&x], vec![list("kernel_shape", &[2; 2]), list("strides", &[2; 2])]);
+    let scores = builder.classes(&x, 32, 7, 2.0);
+    let file = builder.finish("net", 12, &scores, 7);
+    for precision in [Precision::Fp32, Precision::Fp16] {
+        let file = file.clone();
+        let planner = move |batch| {
+            let graph = parse(file.clone().into(), None, batch).unwrap();
+            plan(&optimise(graph, usize::MAX)).unwrap()
+        };
+        let mut engine = engine(gpu, precision, false, &SIZES, planner);
+        for size in SIZES {
+            assert_eq!(engine.network(size).unwrap().batch(), size);
+        }
+        let each = 3 * 12 * 12;
+        let x = Random::new(9).signal(MOST * each);
+        let mut run = |first: usize, images: usize| {
+            let mut y = vec![Vec::new()];
+            engine.run(images, &[&x[first * each..(first + images) * each]], &mut y).unwrap();
+            y.remove(0).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let alone: Vec<_> = (0..MOST).flat_map(|image| run(image, 1)).collect();
+        for images in 1..=MOST {
+            for first in [0, (MOST - images) / 2, MOST - images] {
+                let expected = &alone[first * 7..(first + images) * 7];
+                assert_eq!(run(first, images), expected, "{precision:?}: {images} images from {first} on");
+            }
+        }
+    }
+}
+
 /// Of a network whose images influence one another, whatever ran before.
 #[test]
 fn images_that_are_not_there_are_zeros() {

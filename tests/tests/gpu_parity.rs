@@ -49,7 +49,7 @@ fn beside(gpu: &Gpu, model: &Model, reference: &PreprocessDesc) -> Compare<GpuSt
 }
 
 fn compare(compare: &mut Compare<GpuSteps>, path: &Path) -> Result<Comparison, ItemError> {
-    let encoded = Encoded { bytes: fs::read(path).unwrap(), share: None };
+    let encoded = Encoded { bytes: fs::read(path).unwrap().into(), share: None };
     let item = Item::new(0, Origin::File(path.into()), Ok(encoded));
     let mut compared = None;
     compare.process(item, &mut |item| compared = Some(item.payload)).unwrap();

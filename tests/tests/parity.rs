@@ -31,7 +31,7 @@ fn photos() -> Vec<PathBuf> {
 
 /// What comparing a file gives.
 fn compare<S: Steps>(compare: &mut Compare<S>, path: &Path) -> Result<Comparison, ItemError> {
-    let encoded = Encoded { bytes: fs::read(path).unwrap(), share: None };
+    let encoded = Encoded { bytes: fs::read(path).unwrap().into(), share: None };
     let item = Item::new(0, Origin::File(path.into()), Ok(encoded));
     let mut compared = None;
     compare.process(item, &mut |item| compared = Some(item.payload)).unwrap();

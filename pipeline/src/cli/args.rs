@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
@@ -53,6 +54,7 @@ Examples:
   ocellus classify photos                         a folder, with all folders in it
   ocellus classify 'photos/**/*.jpg' --top 1      a pattern
   find . -name '*.png' | ocellus classify -       a list of paths, one a line
+  camera | ocellus classify - --max-latency 20    rows soon, not only full batches
   ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
   ocellus classify photos -o labels.csv --resume  go on, or add new photos
   ocellus classify photos --metrics 127.0.0.1:9464  figures for Prometheus meanwhile
@@ -87,6 +89,12 @@ pub(super) struct ClassifyArgs {
     /// number of threads where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(super) batch: Option<u32>,
+
+    /// Milliseconds from an image's arrival to its row, as far as waiting for others is to blame: a batch goes on with the
+    /// images that are there before the first of them is late, and slow files hold up no others. A batch that fills goes on
+    /// at once [default: batches are filled; for - on a GPU 5]
+    #[arg(long, value_name = "MS", value_parser = parse_milliseconds)]
+    pub(super) max_latency: Option<Duration>,
 
     /// Threads of each of decoding (with resizing) and the network [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -298,6 +306,12 @@ impl FromStr for Colour {
     }
 }
 
+fn parse_milliseconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|ms| (0.0..=3.6e6).contains(ms)).map(|ms| ms / 1e3);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.ok_or_else(|| "give milliseconds, 0 to 3600000".into())
+}
+
 fn parse_score(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(score) if (0.0..=1.0).contains(&score) => Ok(score),
@@ -324,6 +338,10 @@ mod tests {
         assert_eq!(parse_precision_or_auto("auto"), Ok(AutoPrecision(None)));
         assert_eq!(parse_precision_or_auto("bf16"), Ok(AutoPrecision(Some(Precision::Bf16))));
         assert!(parse_precision_or_auto("int8").unwrap_err().contains("auto"));
+        assert_eq!(parse_milliseconds("2.5"), Ok(Duration::from_micros(2500)));
+        for bad in ["-1", "3600001", "5ms", "NaN", ""] {
+            assert!(parse_milliseconds(bad).is_err(), "{bad}");
+        }
         assert_eq!(parse_score("0.25"), Ok(0.25));
         for bad in ["-0.1", "1.1", "NaN", "inf", ""] {
             assert!(parse_score(bad).is_err(), "{bad}");

@@ -28,7 +28,7 @@ use crate::bench::infer::{self, InferDesc, name_of};
 use crate::bench::latency;
 use crate::bench::preprocess::{self, Output, PreprocessBench};
 use crate::error::JobError;
-use crate::gpu::LOADERS;
+use crate::gpu::{LOADERS, planner};
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
 use crate::single::{Classifier, DecodePath, Options};
@@ -117,9 +117,9 @@ fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, Jo
         let cache = CacheDir::At(folder.path().to_owned());
         let gpu = Gpu::open(args.on.gpu, jit_options(cache, signals.compiling.clone())?);
         let gpu = gpu.map_err(|error| explained(error.into()))?;
-        let options = EngineOptions { precision, portable: false, batches: vec![batch] };
-        let plan = model.plan(batch)?;
-        CudaEngine::new(&gpu.device, &gpu.jit, Box::new(move |_| Ok(plan.clone())), &options)?;
+        let (planner, batches) = planner(&model, batch)?;
+        let options = EngineOptions { precision, portable: false, batches };
+        CudaEngine::new(&gpu.device, &gpu.jit, planner, &options)?;
         let name = format!("startup.{}.{}.{state}", model.name, name_of(precision));
         measurements.push(Measurement::of(name, "s", vec![started.elapsed().as_secs_f64()]));
     }

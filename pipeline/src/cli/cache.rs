@@ -63,9 +63,13 @@ fn warm(args: &WarmArgs) -> Result<Exit, JobError> {
 /// The kernels of a model in half precision, from pictures to the best classes, for the batch sizes of a job whose user asks for
 /// none. With another size those few differ that take other tiles for one image than for many.
 fn specs_of(model: &Model, arch: Arch) -> Result<Vec<KernelSpec>, JobError> {
+    specs_for(model, arch, &gpu::network_batches(GPU_BATCH))
+}
+
+fn specs_for(model: &Model, arch: Arch, batches: &[usize]) -> Result<Vec<KernelSpec>, JobError> {
     let target = Target::typical(arch, Precision::Fp16);
     let mut specs = BTreeSet::new();
-    for batch in gpu::network_batches(GPU_BATCH) {
+    for &batch in batches {
         let schedule = schedule(&model.plan(batch)?, &target)?;
         specs.extend(schedule.kernels());
         specs.extend(gpu::kernels_around(model, &schedule));
@@ -123,6 +127,19 @@ fn print(text: &str) -> Result<Exit, JobError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::spec::DEFAULT_MODEL;
+
+    /// A start compiles, or loads, each of them.
+    #[test]
+    fn the_batch_sizes_between_need_few_kernels_of_their_own() {
+        let model = Model::read(&ModelSpec::resolve(DEFAULT_MODEL).unwrap()).unwrap();
+        for arch in ["8.0", "9.0"] {
+            let kernels = |batches: &[usize]| specs_for(&model, arch.parse().unwrap(), batches).unwrap().len();
+            let (ends, all) = (kernels(&[1, GPU_BATCH]), kernels(&gpu::network_batches(GPU_BATCH)));
+            println!("{arch}: {ends} kernels for batches of 1 and {GPU_BATCH}, {all} for all sizes");
+            assert!(all <= ends + ends / 2, "{arch}: {all} instead of {ends}");
+        }
+    }
 
     #[test]
     fn the_table_adds_up() {

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ocellus_kernels::jit::Stop;
 use tracing::info;
@@ -35,6 +35,9 @@ use crate::stage::Cancel;
 
 /// Columns of a table where the terminal does not say how wide it is.
 const DEFAULT_WIDTH: usize = 100;
+
+/// Longest time from a path on standard input to its row that waiting for others may cause on a GPU.
+const STREAM_LATENCY: Duration = Duration::from_millis(5);
 
 /// What a job works with.
 struct Job {
@@ -198,6 +201,7 @@ impl Job {
             decode: self.args.decode_options(),
             classify: self.classify_desc(),
             threads: self.threads,
+            max_latency: self.max_latency(&backend),
             cancel: self.cancel.clone(),
             recorder: self.recorder.clone(),
             split: Arc::clone(&self.split),
@@ -210,6 +214,13 @@ impl Job {
 
     fn classify_desc(&self) -> ClassifyDesc {
         classify_desc(&self.model, self.top, self.args.threshold)
+    }
+
+    /// A list of paths may come as slowly as its photos are taken. On the CPU a small batch costs more than it gains.
+    fn max_latency(&self, backend: &Backend) -> Option<Duration> {
+        let is_stream = self.inputs.iter().any(|input| matches!(input, Input::Stdin));
+        let usual = is_stream && matches!(backend, Backend::Gpu(_));
+        self.args.max_latency.or(usual.then_some(STREAM_LATENCY))
     }
 
     fn nothing_found(&self) -> JobError {

@@ -105,7 +105,7 @@ impl Job<'_> {
         let items = walk.enumerate().map(|(id, found)| found.into_item(id as u64));
         let read = Then(ReadLarge::new(options.max_bytes), compare);
         let pipeline = Pipeline::new(items, self.cancel.clone())?
-            .pool("read", vec![ReadAhead { max_bytes: options.max_bytes }; READERS])?
+            .pool("read", vec![ReadAhead::new(options.max_bytes); READERS])?
             .stage("compare", read)?;
         let (mut rows, mut summary) = (Vec::new(), Summary::default());
         let outcome = pipeline.run(|item: Item<Comparison>| {

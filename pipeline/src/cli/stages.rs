@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use ocellus_kernels::engine::Engine;
 
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
-use crate::frame::{Encoded, Item, Results};
+use crate::frame::{Deadline, Item, Results};
 use crate::gpu::{Collect, InferParts, Lane, LoadParts};
 use crate::infer::Infer;
 use crate::model::load::Model;
 use crate::observe::Recorder;
 use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked};
 use crate::preprocess::{Batcher, Preprocess};
-use crate::runner::{PerItem, Pipeline, Then};
+use crate::runner::{InOrder, Order, PerItem, Pipeline, Then, Window};
 use crate::source::{ReadAhead, ReadLarge};
 use crate::stage::Cancel;
 
@@ -28,6 +29,8 @@ pub(super) struct Stages<'a> {
     pub(super) classify: ClassifyDesc,
     /// That decode, or look at files for those who do.
     pub(super) threads: usize,
+    /// From an item's arrival to its row, as far as waiting for others goes; `None` fills batches.
+    pub(super) max_latency: Option<Duration>,
     pub(super) cancel: Cancel,
     pub(super) recorder: Recorder,
     /// Counts batches that the GPU had no memory for at once.
@@ -52,11 +55,15 @@ impl Stages<'_> {
     ) -> Result<Pipeline<Item<Results>>, JobError> {
         let resizer = self.resizer();
         let workers = (0..self.threads).map(|_| resizer()).collect::<Result<Vec<_>, JobError>>()?;
-        self.files(items)?
+        let latency = self.max_latency.map(Latency::new);
+        let results = self
+            .source(items, latency.as_ref())?
+            .pool("read", vec![ReadAhead::new(self.decode.max_bytes); READERS])?
             .pool("decode+resize", workers)?
-            .stage("batch", Batcher::new(batch))?
+            .stage("batch", Batcher::new(batch).with_deadline(latency.as_ref().map(Latency::deadline)))?
             .stage("infer", Infer::new(engine))?
-            .stage("postprocess", Classify::new(self.classify.clone()))
+            .stage("postprocess", Classify::new(self.classify.clone()))?;
+        in_order(results, latency)
     }
 
     /// From files to results on a GPU.
@@ -65,32 +72,43 @@ impl Stages<'_> {
         items: impl Iterator<Item = Item<()>> + Send + 'static,
         lane: Lane,
     ) -> Result<Pipeline<Item<Results>>, JobError> {
-        let split = Split::new(self.decode, lane.decodes());
-        let splitter = || {
+        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, lane.decodes()));
+        // On one thread, so that the file is looked at while it is in the core's cache.
+        let reader = || {
             let split = split.clone();
-            PerItem::new(StageName::Decode, move || Ok(split.clone()))
+            Ok(Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone()))?))
         };
-        let splitters = (0..self.threads).map(|_| splitter()).collect::<Result<Vec<_>, JobError>>()?;
+        let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
         // Before the source starts: nvJPEG takes its time.
         let stages = lane.stages(self.decoder(), &self.recorder)?;
         let resizer = self.resizer();
         let parts = LoadParts::new(stages.parts, resizer()?, Arc::clone(&self.split));
         let infer = InferParts::new(stages.infer, resizer()?, Arc::clone(&self.split));
-        self.files(items)?
-            .pool("split", splitters)?
-            .stage("batch", stages.batcher)?
+        let latency = self.max_latency.map(Latency::new);
+        let results = self
+            .source(items, latency.as_ref())?
+            .pool("read+split", readers)?
+            .stage("batch", stages.batcher.with_deadline(latency.as_ref().map(Latency::deadline)))?
             .pool("load", stages.loaders)?
             .stage("infer", Then(parts, infer))?
-            .stage("postprocess", Then(Collect, ClassifyRanked::new(self.classify.clone())))
+            .stage("postprocess", Then(Collect, ClassifyRanked::new(self.classify.clone())))?;
+        in_order(results, latency)
     }
 
-    /// Reads the files of the items.
-    fn files(
+    /// The items, in pools of the order that fits.
+    fn source(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
-    ) -> Result<Pipeline<Item<Option<Encoded>>>, JobError> {
-        let ahead = ReadAhead { max_bytes: self.decode.max_bytes };
-        Pipeline::recorded(items, self.cancel.clone(), self.recorder.clone())?.pool("read", vec![ahead; READERS])
+        latency: Option<&Latency>,
+    ) -> Result<Pipeline<Item<()>>, JobError> {
+        let cancel = self.cancel.clone();
+        match latency {
+            Some(latency) => {
+                let items = latency.window.admit(items, cancel.clone());
+                Ok(Pipeline::recorded(items, cancel, self.recorder.clone())?.order(Order::Completion))
+            }
+            None => Pipeline::recorded(items, cancel, self.recorder.clone()),
+        }
     }
 
     /// Makes decoders that have one bound on what is large.
@@ -111,6 +129,30 @@ impl Stages<'_> {
             let make: Make<Preprocess> = Box::new(move || Ok(Preprocess::new(desc.clone())?));
             Ok(Then(decoder()?, PerItem::new(StageName::Preprocess, make)?))
         }
+    }
+}
+
+/// What the stages of a job with a deadline share.
+struct Latency {
+    deadline: Deadline,
+    window: Window,
+}
+
+impl Latency {
+    fn new(longest: Duration) -> Self {
+        Self { deadline: Deadline::new(longest), window: Window::default() }
+    }
+
+    fn deadline(&self) -> Deadline {
+        self.deadline.clone()
+    }
+}
+
+/// Rows in the order of the inputs. Items that wait for no others come as they are done.
+fn in_order(results: Pipeline<Item<Results>>, latency: Option<Latency>) -> Result<Pipeline<Item<Results>>, JobError> {
+    match latency {
+        Some(Latency { deadline, window }) => results.stage("order", InOrder::new(window, deadline, 1)),
+        None => Ok(results),
     }
 }
 

@@ -1,7 +1,7 @@
 //! JPEG: what is refused before decoding, which decoder is called how, and what counts as damage.
 
 use super::colour::FourColour;
-use super::jpeg_header::{self, End, Frame, JpegHeader, Process, Scan};
+use super::jpeg_header::{End, Frame, JpegHeader, Process, Scan};
 #[cfg(feature = "libjpeg")]
 use super::libjpeg as backend;
 use super::orient::{self, Orientation};
@@ -19,22 +19,24 @@ pub(super) struct Decoded {
     pub(super) damaged: bool,
 }
 
-/// Decodes a JPEG file.
-pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePictures) -> Result<Picture, ItemError> {
-    let Some(header) = jpeg_header::parse(bytes) else {
-        return Err(error(ErrorKind::NotAnImage, "no JPEG file"));
-    };
-    let frame = check(&header, options)?;
+/// Decodes a JPEG file with this header.
+pub(super) fn decode(
+    bytes: &[u8],
+    header: &JpegHeader,
+    options: &DecodeOptions,
+    large: &LargePictures,
+) -> Result<Picture, ItemError> {
+    let frame = check(header, options)?;
     // What libjpeg takes it decodes right.
     #[cfg(not(feature = "libjpeg"))]
-    backend::check_layout(&header, frame)?;
+    backend::check_layout(header, frame)?;
     let cut = header.end == End::Missing;
     if options.strict && cut {
         return Err(truncated());
     }
     let (width, height) = (u32::from(frame.width_px), u32::from(frame.height_px));
     let share = large.admit(width, height, memory_bytes(frame))?;
-    let Decoded { rgb, damaged } = backend::decode(bytes, &header, frame).map_err(|message| {
+    let Decoded { rgb, damaged } = backend::decode(bytes, header, frame).map_err(|message| {
         let (kind, what) = if cut {
             (ErrorKind::Truncated, "the JPEG file ends too early to be decoded")
         } else {
@@ -42,7 +44,7 @@ pub(super) fn decode(bytes: &[u8], options: &DecodeOptions, large: &LargePicture
         };
         error(kind, format!("{what} ({}); get a fresh copy of the file", one_line(&message)))
     })?;
-    let damaged = damaged || damage_shows(bytes, &header, frame);
+    let damaged = damaged || damage_shows(bytes, header, frame);
     if options.strict && damaged {
         return Err(error(ErrorKind::Corrupt, "damaged JPEG data; get a fresh copy of the file or drop --strict"));
     }

@@ -48,6 +48,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use jpeg_header::JpegHeader;
+
 use crate::error::{ErrorKind, ItemError, JobError, StageName, panic_message};
 use crate::frame::{Budget, Encoded, Item, Picture, Share};
 use crate::stage::Stage;
@@ -131,6 +133,16 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Picture, ItemErro
 }
 
 fn decode_beside_others(bytes: &[u8], options: &DecodeOptions, large: &LargePictures) -> Result<Picture, ItemError> {
+    decode_parsed(bytes, jpeg_header::parse(bytes).as_ref(), options, large)
+}
+
+/// Decodes a file with this header, if it is a JPEG file.
+fn decode_parsed(
+    bytes: &[u8],
+    header: Option<&JpegHeader>,
+    options: &DecodeOptions,
+    large: &LargePictures,
+) -> Result<Picture, ItemError> {
     if bytes.is_empty() {
         return Err(error(ErrorKind::Empty, "the file has 0 bytes"));
     }
@@ -142,12 +154,9 @@ fn decode_beside_others(bytes: &[u8], options: &DecodeOptions, large: &LargePict
     }
     // The decoders are other people's code, run on hostile bytes. A fault of theirs costs this row and not the job.
     // Unwind safety: nothing that a panic could leave half-changed is seen afterwards, the closure only borrows input.
-    catch_unwind(AssertUnwindSafe(|| {
-        if jpeg_header::is_jpeg(bytes) {
-            jpeg::decode(bytes, options, large)
-        } else {
-            other::decode(bytes, options, large)
-        }
+    catch_unwind(AssertUnwindSafe(|| match header {
+        Some(header) => jpeg::decode(bytes, header, options, large),
+        None => other::decode(bytes, options, large),
     }))
     .unwrap_or_else(|panic| {
         Err(error(ErrorKind::Internal, format!("the decoder failed on this file: {}", panic_message(panic.as_ref()))))

@@ -129,11 +129,16 @@ impl Planar {
 
 /// Chooses the decoder of a file. Takes any bytes without panic.
 pub fn route(bytes: &[u8], options: &DecodeOptions) -> Route {
+    route_parsed(bytes, jpeg_header::parse(bytes).as_ref(), options)
+}
+
+/// Chooses the decoder of a file with this header, if it is a JPEG file.
+pub(super) fn route_parsed(bytes: &[u8], header: Option<&JpegHeader>, options: &DecodeOptions) -> Route {
     if bytes.len() as u64 > options.max_bytes {
         return Route::Cpu(CpuReason::Refused);
     }
-    match jpeg_header::parse(bytes) {
-        Some(header) => judge(bytes, &header, options).unwrap_or_else(Route::Cpu),
+    match header {
+        Some(header) => judge(bytes, header, options).unwrap_or_else(Route::Cpu),
         None => Route::Cpu(CpuReason::NotJpeg),
     }
 }

@@ -2,9 +2,10 @@
 
 use ocellus_kernels::picture::{ChromaSampling, PictureDesc, PixelFormat};
 
-use super::route::{Planar, Route, Sampling, route};
-use super::{DecodeOptions, LargePictures, decode, jpeg_header, other};
-use crate::error::JobError;
+use super::jpeg_header::JpegHeader;
+use super::route::{Planar, Route, Sampling, route_parsed};
+use super::{DecodeOptions, LargePictures, decode_parsed, jpeg_header, other};
+use crate::error::{ItemError, JobError};
 use crate::frame::{Decoder, Encoded, Item, Work};
 use crate::stage::Stage;
 
@@ -23,24 +24,31 @@ impl Split {
         Self { options, gpu }
     }
 
-    fn route(&self, bytes: &[u8]) -> Option<(Planar, Decoder)> {
-        if !self.gpu {
-            return None;
+    fn work(&self, mut encoded: Encoded) -> Result<Work, ItemError> {
+        // Once for whoever gets it: this reads the whole file.
+        let header = jpeg_header::parse(&encoded.bytes);
+        if self.gpu {
+            let planar = match route_parsed(&encoded.bytes, header.as_ref(), &self.options) {
+                Route::Hardware(planar) => Some((planar, Decoder::NvjpegHw)),
+                Route::Hybrid(planar) => Some((planar, Decoder::NvjpegHybrid)),
+                Route::Cpu(_) => None,
+            };
+            if let Some((planar, decoder)) = planar {
+                encoded.bytes.truncate(planar.length_bytes);
+                return Ok(Work::Jpeg { bytes: encoded.bytes, desc: desc_of(&planar), decoder });
+            }
         }
-        match route(bytes, &self.options) {
-            Route::Hardware(planar) => Some((planar, Decoder::NvjpegHw)),
-            Route::Hybrid(planar) => Some((planar, Decoder::NvjpegHybrid)),
-            Route::Cpu(_) => None,
+        if self.is_large(&encoded.bytes, header.as_ref()) {
+            return Ok(Work::Later(Some(encoded)));
         }
+        decode_parsed(&encoded.bytes, header.as_ref(), &self.options, &LargePictures::default()).map(Work::Rgb)
     }
 
     /// True for a picture that must not wait in memory. What cannot be read is small: its error is.
-    fn is_large(&self, bytes: &[u8]) -> bool {
-        let size = if jpeg_header::is_jpeg(bytes) {
-            let frame = jpeg_header::parse(bytes).and_then(|header| header.frame);
-            frame.map(|frame| (u32::from(frame.width_px), u32::from(frame.height_px)))
-        } else {
-            other::size(bytes, &self.options)
+    fn is_large(&self, bytes: &[u8], header: Option<&JpegHeader>) -> bool {
+        let size = match header {
+            Some(header) => header.frame.as_ref().map(|frame| (u32::from(frame.width_px), u32::from(frame.height_px))),
+            None => other::size(bytes, &self.options),
         };
         size.is_some_and(|(width, height)| u64::from(width) * u64::from(height) > LargePictures::SMALL_PIXELS)
     }
@@ -51,17 +59,7 @@ impl Stage for Split {
     type Out = Item<Work>;
 
     fn process(&mut self, item: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
-        emit(item.and_then(|encoded| {
-            let Some(mut encoded) = encoded else { return Ok(Work::Later(None)) };
-            if let Some((planar, decoder)) = self.route(&encoded.bytes) {
-                encoded.bytes.truncate(planar.length_bytes);
-                return Ok(Work::Jpeg { bytes: encoded.bytes, desc: desc_of(&planar), decoder });
-            }
-            if self.is_large(&encoded.bytes) {
-                return Ok(Work::Later(Some(encoded)));
-            }
-            decode(&encoded.bytes, &self.options).map(Work::Rgb)
-        }));
+        emit(item.and_then(|encoded| encoded.map_or(Ok(Work::Later(None)), |encoded| self.work(encoded))));
         Ok(())
     }
 }

@@ -1,10 +1,12 @@
 //! Collects works for the GPU.
 
+use std::time::Instant;
+
 use ocellus_kernels::cuda::planes::plane_bytes;
 use ocellus_kernels::picture::{Orientation, PictureDesc, PixelFormat};
 
 use crate::error::JobError;
-use crate::frame::{Item, Picture, Work};
+use crate::frame::{Deadline, Item, Picture, Work};
 use crate::stage::Stage;
 
 /// Items a batch holds at most, for each image: a long row of failed items must not pile up.
@@ -20,6 +22,9 @@ pub struct WorkBatcher {
     host_bytes: usize,
     device_bytes: usize,
     items: Vec<Item<Work>>,
+    deadline: Option<Deadline>,
+    /// When the first item must go on.
+    due: Option<Instant>,
 }
 
 impl WorkBatcher {
@@ -33,11 +38,23 @@ impl WorkBatcher {
             host_bytes: 0,
             device_bytes: 0,
             items: Vec::new(),
+            deadline: None,
+            due: None,
         }
+    }
+
+    /// Does not wait for a full batch longer than until the deadline of its first item, unless the next is there already.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Option<Deadline>) -> Self {
+        Self { deadline, ..self }
     }
 
     fn flush(&mut self, emit: &mut dyn FnMut(Vec<Item<Work>>)) {
         if !self.items.is_empty() {
+            if let (Some(deadline), Some(last)) = (&self.deadline, self.items.last()) {
+                deadline.handed_on(last.id);
+            }
+            self.due = None;
             let next = Vec::with_capacity(self.items.len());
             emit(std::mem::replace(&mut self.items, next));
             (self.images, self.host_bytes, self.device_bytes) = (0, 0, 0);
@@ -84,11 +101,20 @@ impl Stage for WorkBatcher {
         self.images += usize::from(item.payload.is_ok());
         self.host_bytes += host_bytes;
         self.device_bytes += device_bytes;
+        if let Some(deadline) = &self.deadline {
+            // Items that were slow on their way here may be older than the first.
+            let due = deadline.due(item.arrived);
+            self.due = Some(self.due.map_or(due, |first| first.min(due)));
+        }
         self.items.push(item);
         if alone || self.images == self.most_images || self.items.len() == self.most_images * ITEMS_PER_IMAGE {
             self.flush(emit);
         }
         Ok(())
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.due
     }
 
     fn idle(&mut self, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
@@ -107,6 +133,7 @@ mod tests {
     use super::*;
     use crate::error::{ErrorKind, ItemError, StageName};
     use crate::frame::{Decoder, Origin};
+    use std::time::Duration;
 
     fn jpeg(side_px: usize) -> Work {
         let desc = PictureDesc {
@@ -115,7 +142,7 @@ mod tests {
             format: PixelFormat::Gray,
             orientation: Orientation::Upright,
         };
-        Work::Jpeg { bytes: vec![0; 10], desc, decoder: Decoder::NvjpegHw }
+        Work::Jpeg { bytes: vec![0; 10].into(), desc, decoder: Decoder::NvjpegHw }
     }
 
     fn batches(most_device_bytes: usize, works: Vec<Option<Work>>) -> Vec<Vec<u64>> {
@@ -139,6 +166,26 @@ mod tests {
         let failed: Vec<usize> = batches(usize::MAX, vec![None; 30]).iter().map(Vec::len).collect();
         assert_eq!(failed, [12, 12, 6], "failed items do not pile up");
         assert!(batches(usize::MAX, vec![]).is_empty());
+    }
+
+    #[test]
+    fn the_oldest_item_says_when_a_batch_is_due() {
+        let deadline = Deadline::new(Duration::from_secs(100));
+        let mut batcher = WorkBatcher::new(3, usize::MAX).with_deadline(Some(deadline.clone()));
+        assert_eq!(batcher.due(), None);
+        let start = Instant::now();
+        let mut batches = Vec::new();
+        for (id, at_s) in [(0, 6), (1, 0), (2, 9), (3, 8)] {
+            let arrived = start + Duration::from_secs(at_s);
+            let item = Item { arrived, ..Item::new(id, Origin::File("x".into()), Ok(jpeg(16))) };
+            batcher.process(item, &mut |batch| batches.push(batch.len())).unwrap();
+            let oldest_s = [Some(6), Some(0), None, Some(8)][id as usize];
+            let due = oldest_s.map(|at_s| start + Duration::from_secs(100 + at_s));
+            assert_eq!(batcher.due(), due, "after {id}");
+        }
+        batcher.idle(&mut |batch| batches.push(batch.len())).unwrap();
+        assert_eq!((batches, batcher.due()), (vec![3, 1], None));
+        assert_eq!(WorkBatcher::new(3, 1).due(), None);
     }
 
     #[test]

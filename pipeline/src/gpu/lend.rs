@@ -1,7 +1,8 @@
 //! Values that travel with a batch and come back to be used again.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::mpsc::{Receiver, Sender, channel};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
 /// A value away from home.
 pub(super) struct Lent<T> {
@@ -15,7 +16,7 @@ pub(super) struct Home<T>(Receiver<Lent<T>>);
 impl<T> Home<T> {
     /// A home of these values.
     pub(super) fn new(values: impl IntoIterator<Item = T>) -> Self {
-        let (home, returned) = channel();
+        let (home, returned) = unbounded();
         for value in values {
             // The receiver is here.
             let _ = home.send(Lent { value, home: home.clone() });

@@ -17,7 +17,7 @@ use super::batch::{planes_bytes, rgb_desc};
 use super::lend::{Home, Lent};
 use super::trace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Decoder, Encoded, Item, Picture, Tensor, Work};
+use crate::frame::{Buffer, Decoder, Encoded, Item, Picture, Tensor, Work};
 use crate::observe::{Recorder, Track};
 use crate::stage::Stage;
 
@@ -166,7 +166,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         &mut self,
         arena: &mut PlaneArena,
         item: &Item<Work>,
-        bytes: Option<&Vec<u8>>,
+        bytes: Option<&Buffer>,
     ) -> Result<Result<Loaded, ItemError>, JobError> {
         debug!(origin = ?item.origin, "the CPU decodes");
         let encoded = bytes.map(|bytes| Encoded { bytes: bytes.clone(), share: None });

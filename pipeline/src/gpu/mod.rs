@@ -23,7 +23,7 @@ pub use infer::{Answer, Collect, Infer, InferParts, Pending, Probe, Probed, Sing
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};
 use ocellus_kernels::KernelError;
-use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
+use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions, Planner};
 pub use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::cuda::jpeg::Jpeg;
 pub use ocellus_kernels::cuda::lower::Precision;
@@ -193,17 +193,9 @@ fn is_too_large(error: &JobError) -> bool {
 /// The stage, and the largest batch of its network.
 fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
     let Gpu { device, jit } = gpu;
-    let plans = network_batches(batch).into_iter().map(|size| Ok((size, model.plan(size)?)));
-    let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
-    let batches: Vec<usize> = plans.keys().copied().collect();
-    let planner = move |batch: usize| {
-        plans
-            .get(&batch)
-            .cloned()
-            .ok_or_else(|| KernelError::invalid("plan", format!("no plan for a batch of {batch}")))
-    };
+    let (planner, batches) = planner(model, batch)?;
     let engine_options = EngineOptions { precision: options.precision, portable: false, batches };
-    let mut engine = CudaEngine::new(device, jit, Box::new(planner), &engine_options)?;
+    let mut engine = CudaEngine::new(device, jit, planner, &engine_options)?;
     let stream = engine.stream().clone();
     let largest = engine.network(batch).ok_or_else(|| KernelError::invalid("engine", "no network"))?;
     let missing = |what| KernelError::invalid("engine", format!("the network has no {what}"));
@@ -229,10 +221,24 @@ fn scores(model: &Model) -> Scores {
     }
 }
 
-/// Batch sizes that a job of so many images at once has networks for. One image has a graph of its own; what is left over at the
-/// end runs as a whole batch: that takes milliseconds.
-pub(crate) fn network_batches(most: usize) -> [usize; 2] {
-    [1, most]
+/// Batch sizes that a job of so many images at once has networks for: powers of two, and that many. A batch runs with the next
+/// size up, so that few images do not pay for many. All use the same memory and weights, and mostly the same kernels.
+pub(crate) fn network_batches(most: usize) -> Vec<usize> {
+    let most = most.max(1);
+    let smaller = std::iter::successors(Some(1_usize), |size| size.checked_mul(2)).take_while(|size| *size < most);
+    smaller.chain([most]).collect()
+}
+
+/// Plans of a model for [`network_batches`], and what gives them to an engine.
+pub(crate) fn planner(model: &Model, most: usize) -> Result<(Planner, Vec<usize>), JobError> {
+    let plans = network_batches(most).into_iter().map(|size| Ok((size, model.plan(size)?)));
+    let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
+    let batches = plans.keys().copied().collect();
+    let planner = move |batch: usize| {
+        let plan = plans.get(&batch).cloned();
+        plan.ok_or_else(|| KernelError::invalid("plan", format!("no plan for a batch of {batch}")))
+    };
+    Ok((Box::new(planner), batches))
 }
 
 /// The kernels before and behind a classifier's network, decoding included.

@@ -43,10 +43,15 @@ impl Default for Durations {
 impl Durations {
     /// Counts one.
     pub fn record(&mut self, duration: Duration) {
+        self.record_many(duration, 1);
+    }
+
+    /// Counts a duration so many times.
+    pub fn record_many(&mut self, duration: Duration, times: usize) {
         if let Some(by_ns) = &mut self.by_ns {
-            by_ns.saturating_record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+            by_ns.saturating_record_n(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), times as u64);
         }
-        self.sum += duration;
+        self.sum += duration * u32::try_from(times).unwrap_or(u32::MAX);
         self.longest = self.longest.max(duration);
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Counters {
     busy_ns: AtomicU64,
     starved_ns: AtomicU64,
     blocked_ns: AtomicU64,
-    /// How long one value took. Locked for a moment by each thread of the stage.
+    /// How long one value took, of several that were taken at once their mean. Locked for a moment by each thread of the stage.
     service: Mutex<Durations>,
     queue_len: AtomicUsize,
     queue_max: AtomicUsize,
@@ -45,17 +45,19 @@ impl Counters {
         }
     }
 
-    pub(super) fn took_one(&self) {
-        self.taken.fetch_add(1, Relaxed);
+    pub(super) fn took(&self, values: usize) {
+        self.taken.fetch_add(values as u64, Relaxed);
     }
 
     pub(super) fn gave(&self, values: usize) {
         self.given.fetch_add(values as u64, Relaxed);
     }
 
-    fn finished(&self, took: Duration, given: usize) {
+    /// So many values are done together, and have given so many.
+    fn finished(&self, took: Duration, values: usize, given: usize) {
         add(&self.busy_ns, took);
-        self.service.lock().unwrap_or_else(PoisonError::into_inner).record(took);
+        let each = took / u32::try_from(values).unwrap_or(u32::MAX).max(1);
+        self.service.lock().unwrap_or_else(PoisonError::into_inner).record_many(each, values);
         self.gave(given);
     }
 
@@ -118,11 +120,12 @@ impl Deref for Meter {
 }
 
 impl Meter {
-    /// A value is done, and has given so many.
-    pub(super) fn finished(&self, started: Instant, given: usize) {
+    /// So many values are done together, and have given so many. Gives back how long it took.
+    pub(super) fn finished(&self, started: Instant, values: usize, given: usize) -> Duration {
         let ended = Instant::now();
-        self.counters.finished(ended - started, given);
+        self.counters.finished(ended - started, values, given);
         self.track.span_between(self.stage, [started, ended], None);
+        ended - started
     }
 
     pub(super) fn saw_queue(&self, places: usize) {

@@ -1,120 +1,403 @@
-//! The queue between two stages: a bounded channel of places, each filled later by the worker that reserved it.
+//! The queue between two stages: places in the order of the inputs, each filled by the worker that reserved it.
 
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-
 use super::counters::{Counters, Meter};
+
+/// In what order values leave a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As their inputs came.
+    #[default]
+    Input,
+    /// As they are done: none waits for a slower one.
+    Completion,
+}
 
 /// How long a stage waits for the next place before [`crate::stage::Stage::idle`] is called.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// A place in a queue, for all the results of one input.
-pub(super) struct Place<T>(Receiver<Vec<T>>);
+/// Most values that a worker takes at once, and that a blocked source collects in a place.
+pub(super) const CHUNK: usize = 32;
 
-/// The worker's end of a [`Place`]. Dropped unfilled it ends the stages behind it: the job has failed.
-pub(super) struct Reserved<T>(Sender<Vec<T>>);
+/// A place in a queue, for all the results of what a worker took at once.
+struct Place<T> {
+    values: Vec<T>,
+    state: State,
+}
 
-impl<T> Place<T> {
-    fn reserve() -> (Reserved<T>, Self) {
-        let (sender, receiver) = bounded(1);
-        (Reserved(sender), Self(receiver))
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// More may come.
+    Open,
+    /// All is there.
+    Closed,
+    /// Its worker failed: the job ends here.
+    Broken,
+}
+
+/// Places and who waits for them. The first place is never closed and empty.
+struct Inner<T> {
+    places: VecDeque<Place<T>>,
+    /// Number of the first place, counted from the beginning of the job.
+    first: u64,
+    /// Places that are not there yet and will be.
+    promised: usize,
+    /// Emptied vectors, used again.
+    spare: Vec<Vec<T>>,
+    writer_gone: bool,
+    reader_gone: bool,
+    /// A worker failed that had not reserved a place.
+    broken: bool,
+    /// Threads that wait for values, for room, and for an open place to be emptied.
+    waiting_readers: usize,
+    waiting_writers: usize,
+    waiting_owners: usize,
+}
+
+struct Queue<T> {
+    inner: Mutex<Inner<T>>,
+    filled: Condvar,
+    room: Condvar,
+    emptied: Condvar,
+    capacity: usize,
+}
+
+impl<T> Queue<T> {
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn filled(values: Vec<T>) -> Self {
-        let (reserved, place) = Self::reserve();
-        reserved.fill(values);
-        place
+    /// Removes places that are done with, and wakes who can go on.
+    fn settle(&self, inner: &mut Inner<T>) {
+        while inner.places.front().is_some_and(|p| p.state == State::Closed && p.values.is_empty()) {
+            inner.first += 1;
+            let spent = inner.places.pop_front().filter(|_| inner.spare.len() < self.capacity);
+            inner.spare.extend(spent.map(|place| place.values));
+            if inner.waiting_writers > 0 {
+                self.room.notify_one();
+            }
+        }
+        if inner.waiting_readers > 0 && inner.broken | inner.places.front().is_some_and(Place::is_ready) {
+            self.filled.notify_one();
+        }
     }
 }
 
-impl<T> Reserved<T> {
-    pub(super) fn fill(self, values: Vec<T>) {
-        // Fails only when the reader is gone, which the worker learns at its next place.
-        let _ = self.0.send(values);
+impl<T> Inner<T> {
+    /// Adds a place at the end.
+    fn place(&mut self, state: State, fill: impl FnOnce(&mut Vec<T>)) {
+        let mut values = self.spare.pop().unwrap_or_default();
+        fill(&mut values);
+        self.places.push_back(Place { values, state });
+    }
+}
+
+impl<T> Place<T> {
+    fn is_ready(&self) -> bool {
+        self.state == State::Broken || !self.values.is_empty()
+    }
+}
+
+/// A queue of so many places.
+pub(super) fn queue<T>(capacity: usize) -> (Outlet<T>, Intake<T>) {
+    let inner = Inner {
+        places: VecDeque::with_capacity(capacity),
+        first: 0,
+        promised: 0,
+        spare: Vec::new(),
+        writer_gone: false,
+        reader_gone: false,
+        broken: false,
+        waiting_readers: 0,
+        waiting_writers: 0,
+        waiting_owners: 0,
+    };
+    let queue = Arc::new(Queue {
+        inner: Mutex::new(inner),
+        filled: Condvar::new(),
+        room: Condvar::new(),
+        emptied: Condvar::new(),
+        capacity,
+    });
+    (Outlet(Arc::clone(&queue)), Intake(queue))
+}
+
+/// The writing end of a queue; dropped, it ends the stages behind it when they have taken what is there.
+pub(super) struct Outlet<T>(Arc<Queue<T>>);
+
+impl<T> Outlet<T> {
+    /// Adds a value, the only writer's. It gets a place of its own; where there is none left it joins the last ones, and
+    /// waits when they are as many as a worker takes. False when nobody reads any more.
+    pub(super) fn push(&self, value: T, counters: &Counters) -> bool {
+        let queue = &*self.0;
+        let mut inner = queue.lock();
+        while !inner.reader_gone {
+            let full = inner.places.len() >= queue.capacity;
+            match inner.places.back_mut().filter(|_| full) {
+                None => {
+                    inner.place(State::Closed, |values| values.push(value));
+                    queue.settle(&mut inner);
+                    return true;
+                }
+                // Who reads has been woken for this place.
+                Some(last) if last.values.len() < CHUNK => {
+                    last.values.push(value);
+                    return true;
+                }
+                Some(_) => inner = self.wait_for_room(inner, counters),
+            }
+        }
+        false
+    }
+
+    /// Waits for room for a place; `None` when nobody reads any more.
+    pub(super) fn room(&self, counters: &Counters) -> Option<Room<'_, T>> {
+        let mut inner = self.0.lock();
+        while !inner.reader_gone {
+            if inner.places.len() + inner.promised < self.0.capacity {
+                inner.promised += 1;
+                return Some(Room { outlet: self, kept: true });
+            }
+            inner = self.wait_for_room(inner, counters);
+        }
+        None
+    }
+
+    fn wait_for_room<'a>(&self, mut inner: MutexGuard<'a, Inner<T>>, counters: &Counters) -> MutexGuard<'a, Inner<T>> {
+        let started = Instant::now();
+        inner.waiting_writers += 1;
+        let mut inner = self.0.room.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        inner.waiting_writers -= 1;
+        counters.was_blocked(started);
+        inner
+    }
+}
+
+impl<T> Drop for Outlet<T> {
+    fn drop(&mut self) {
+        self.0.lock().writer_gone = true;
+        self.0.filled.notify_all();
+    }
+}
+
+/// Room for a place that is not there yet.
+pub(super) struct Room<'a, T> {
+    outlet: &'a Outlet<T>,
+    kept: bool,
+}
+
+impl<'a, T> Room<'a, T> {
+    /// Takes the place for results that come later, before all that are reserved after it.
+    pub(super) fn reserve(mut self) -> Reserved<'a, T> {
+        self.kept = false;
+        let queue = &*self.outlet.0;
+        let mut inner = queue.lock();
+        inner.promised -= 1;
+        let number = inner.first + inner.places.len() as u64;
+        if !inner.reader_gone {
+            inner.place(State::Open, |_| ());
+        }
+        Reserved { outlet: self.outlet, number: Some(number), closed: false }
+    }
+
+    /// Leaves it open which place results will have: that of their completion.
+    pub(super) fn reserve_none(mut self) -> Reserved<'a, T> {
+        self.kept = false;
+        Reserved { outlet: self.outlet, number: None, closed: false }
+    }
+
+    /// Results that are there and belong to no input.
+    pub(super) fn append(self, values: &mut Vec<T>) {
+        self.reserve_none().close(values);
+    }
+}
+
+impl<T> Drop for Room<'_, T> {
+    fn drop(&mut self) {
+        if self.kept {
+            self.outlet.0.lock().promised -= 1;
+            self.outlet.0.room.notify_one();
+        }
+    }
+}
+
+/// A worker's place. Dropped before it is closed it ends the stages behind it: the job has failed.
+pub(super) struct Reserved<'a, T> {
+    outlet: &'a Outlet<T>,
+    /// Of the place; `None` where it has none yet.
+    number: Option<u64>,
+    closed: bool,
+}
+
+impl<T> Reserved<'_, T> {
+    /// The last results.
+    pub(super) fn close(mut self, values: &mut Vec<T>) {
+        self.closed = true;
+        self.fill(values, State::Closed);
+    }
+
+    /// Results; more will follow.
+    pub(super) fn add(&mut self, values: &mut Vec<T>) {
+        self.fill(values, State::Open);
+    }
+
+    /// Waits until all that was added has been taken.
+    pub(super) fn wait_until_taken(&self, counters: &Counters) {
+        let Some(number) = self.number else { return };
+        let queue = &*self.outlet.0;
+        let started = Instant::now();
+        let mut inner = queue.lock();
+        inner.waiting_owners += 1;
+        let left = |inner: &mut Inner<T>| {
+            let at = number.checked_sub(inner.first).map(|at| at as usize);
+            !inner.reader_gone && at.and_then(|at| inner.places.get(at)).is_some_and(|place| !place.values.is_empty())
+        };
+        let mut inner = queue.emptied.wait_while(inner, left).unwrap_or_else(PoisonError::into_inner);
+        inner.waiting_owners -= 1;
+        counters.was_blocked(started);
+    }
+
+    fn fill(&mut self, values: &mut Vec<T>, state: State) {
+        let queue = &*self.outlet.0;
+        let mut inner = queue.lock();
+        if self.number.is_none() && state != State::Open {
+            inner.promised -= 1;
+        }
+        if inner.reader_gone {
+            drop(inner);
+            values.clear();
+            return;
+        }
+        match self.number.map(|number| (number - inner.first) as usize) {
+            Some(at) => {
+                let place = &mut inner.places[at];
+                place.state = state;
+                if place.values.is_empty() {
+                    std::mem::swap(&mut place.values, values);
+                } else {
+                    place.values.append(values);
+                }
+            }
+            None if values.is_empty() => {}
+            None => inner.place(State::Closed, |to| std::mem::swap(to, values)),
+        }
+        queue.settle(&mut inner);
+    }
+}
+
+impl<T> Drop for Reserved<'_, T> {
+    fn drop(&mut self) {
+        if self.closed {
+            return;
+        }
+        let queue = &*self.outlet.0;
+        let mut inner = queue.lock();
+        let at = self.number.and_then(|number| number.checked_sub(inner.first)).map(|at| at as usize);
+        match at.and_then(|at| inner.places.get_mut(at)) {
+            Some(place) => place.state = State::Broken,
+            None => inner.broken = true,
+        }
+        queue.settle(&mut inner);
     }
 }
 
 /// What came out of a queue.
-pub(super) enum Taken<T> {
-    Value(T),
-    /// Nothing came for a moment.
-    Idle,
+pub(super) enum Taken<V, R> {
+    Values(V),
+    /// Nothing came for a moment, or until the stage was due.
+    Idle(R),
     /// Nothing will come any more.
-    End,
+    End(R),
+}
+
+/// How much a worker takes.
+pub(super) struct Portion {
+    /// Most values.
+    pub(super) most: usize,
+    /// Workers that share what is there.
+    pub(super) workers: usize,
+    /// When not to wait any longer.
+    pub(super) due: Option<Instant>,
 }
 
 /// The reading end of a queue.
-pub(super) struct Intake<T> {
-    places: Receiver<Place<T>>,
-    ready: std::vec::IntoIter<T>,
-}
+pub(super) struct Intake<T>(Arc<Queue<T>>);
 
 impl<T> Intake<T> {
-    pub(super) fn new(places: Receiver<Place<T>>) -> Self {
-        Self { places, ready: Vec::new().into_iter() }
+    /// Places that it has.
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity
     }
 
-    pub(super) fn next(&mut self, counters: &Meter) -> Taken<T> {
-        loop {
-            if let Some(value) = self.ready.next() {
-                counters.took_one();
-                return Taken::Value(value);
+    /// Waits for the next values and moves them to `into`; `before_others` is called before anybody else can take any, with
+    /// `room`.
+    pub(super) fn take<R, V>(
+        &self,
+        portion: &Portion,
+        counters: &Meter,
+        into: &mut Vec<T>,
+        room: R,
+        before_others: impl FnOnce(R) -> V,
+    ) -> Taken<V, R> {
+        let queue = &*self.0;
+        let mut inner = queue.lock();
+        counters.saw_queue(inner.places.len());
+        let mut waiting_since = None;
+        let taken = loop {
+            if inner.broken || (inner.writer_gone && inner.places.is_empty()) {
+                break Taken::End(room);
             }
-            counters.saw_queue(self.places.len());
-            let started = Instant::now();
-            let place = self.places.recv_timeout(IDLE);
-            let values = place.map(|place| place.0.recv());
-            counters.was_starved(started);
-            match values {
-                Ok(Ok(values)) => self.ready = values.into_iter(),
-                Err(RecvTimeoutError::Timeout) => return Taken::Idle,
-                Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Taken::End,
+            match inner.places.front_mut() {
+                Some(place) if place.state == State::Broken => break Taken::End(room),
+                Some(place) if !place.values.is_empty() => {
+                    let share = place.values.len().div_ceil(portion.workers.max(1));
+                    into.extend(place.values.drain(..portion.most.clamp(1, share)));
+                    if place.values.is_empty() && inner.waiting_owners > 0 {
+                        queue.emptied.notify_all();
+                    }
+                    let value = before_others(room);
+                    queue.settle(&mut inner);
+                    break Taken::Values(value);
+                }
+                _ => {}
             }
+            let now = Instant::now();
+            let since = *waiting_since.get_or_insert(now);
+            let idle_at = inner.places.is_empty().then_some(since + IDLE);
+            let until = [idle_at, portion.due].into_iter().flatten().min();
+            inner.waiting_readers += 1;
+            let woken = match until.map(|until| until.saturating_duration_since(now)) {
+                Some(Duration::ZERO) => {
+                    inner.waiting_readers -= 1;
+                    break Taken::Idle(room);
+                }
+                Some(left) => queue.filled.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => queue.filled.wait(inner).unwrap_or_else(PoisonError::into_inner),
+            };
+            inner = woken;
+            inner.waiting_readers -= 1;
+        };
+        drop(inner);
+        counters.took(into.len());
+        if let Some(since) = waiting_since {
+            counters.was_starved(since);
         }
+        taken
     }
 }
 
 impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
-        // The channel itself keeps what is in it as long as there is a sender, and that one may be waiting for what its values
-        // hold to come back.
-        while self.places.try_recv().is_ok() {}
-    }
-}
-
-/// What the workers of a pool share.
-pub(super) struct Feed<I, O> {
-    pub(super) intake: Intake<I>,
-    pub(super) out: Sender<Place<O>>,
-}
-
-impl<I, O> Feed<I, O> {
-    /// The next value with the place for its results. Waits while the next queue is full.
-    pub(super) fn take(&mut self, counters: &Meter) -> Taken<(I, Reserved<O>)> {
-        match self.intake.next(counters) {
-            Taken::Value(value) => {
-                let (reserved, place) = Place::reserve();
-                if self.send(place, counters) { Taken::Value((value, reserved)) } else { Taken::End }
-            }
-            Taken::Idle => Taken::Idle,
-            Taken::End => Taken::End,
-        }
-    }
-
-    /// Results that belong to no one input.
-    pub(super) fn append(&mut self, values: Vec<O>, counters: &Counters) {
-        if !values.is_empty() {
-            counters.gave(values.len());
-            self.send(Place::filled(values), counters);
-        }
-    }
-
-    /// False when nobody reads any more.
-    fn send(&self, place: Place<O>, counters: &Counters) -> bool {
-        let started = Instant::now();
-        let sent = self.out.send(place).is_ok();
-        counters.was_blocked(started);
-        sent
+        let mut inner = self.0.lock();
+        inner.reader_gone = true;
+        // What is dropped may be waited for by those who fill places.
+        let left = std::mem::take(&mut inner.places);
+        drop(inner);
+        self.0.room.notify_all();
+        self.0.emptied.notify_all();
+        drop(left);
     }
 }

@@ -58,4 +58,8 @@ where
         }
         Ok(())
     }
+
+    fn is_heavy(&mut self) -> bool {
+        self.stage.is_heavy()
+    }
 }

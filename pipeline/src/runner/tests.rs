@@ -9,6 +9,8 @@ use super::*;
 use crate::error::{ErrorKind, ItemError, StageName};
 use crate::frame::{Item, Origin};
 
+mod waiting;
+
 /// A stage out of a closure.
 struct Map<F>(F);
 
@@ -118,15 +120,34 @@ fn peak_in_flight(workers: usize, stage: fn(u64) -> Duration, sink: Duration) ->
 #[test]
 fn values_in_flight_are_bounded() {
     for workers in [1, 4] {
-        // One in the source's hand, two queues, one in the hands of every worker's queue lock, one at the sink.
-        let bound = queue_len(1) + queue_len(workers) + 3;
+        // Two queues, what the sink took at once, one in the source's hand.
+        let bound = |a_place: usize| CHUNK * queue_len(1) + a_place * (queue_len(workers) + 1) + 1;
         let slow_sink = peak_in_flight(workers, |_| Duration::ZERO, Duration::from_micros(500));
-        assert!(slow_sink <= bound, "slow sink: {slow_sink} > {bound}");
+        assert!(slow_sink <= bound(CHUNK), "slow sink: {slow_sink} > {}", bound(CHUNK));
         assert!(slow_sink > workers, "the gauge must see something: {slow_sink}");
         let straggler = |x| if x == 3 { Duration::from_millis(200) } else { Duration::ZERO };
         let slow_file = peak_in_flight(workers, straggler, Duration::ZERO);
-        assert!(slow_file <= bound, "one slow value: {slow_file} > {bound}");
+        assert!(slow_file <= bound(CHUNK), "one slow value: {slow_file} > {}", bound(CHUNK));
+        // A value that costs more than a portion travels alone.
+        let costly = peak_in_flight(workers, |_| 2 * PORTION, 4 * PORTION);
+        assert!(costly <= bound(1), "costly values: {costly} > {}", bound(1));
     }
+}
+
+#[test]
+fn a_worker_takes_less_at_once_when_values_take_longer() {
+    let micros = Duration::from_micros;
+    let mut pace = Pace(PORTION);
+    assert_eq!(pace.portion(), 1);
+    (0..40).for_each(|_| pace.took(pace.portion(), micros(1) * pace.portion() as u32));
+    assert_eq!(pace.portion(), CHUNK);
+    pace.took(CHUNK, micros(50) * CHUNK as u32);
+    assert_eq!(pace.portion(), 4);
+    pace.took(4, Duration::from_secs(9));
+    assert_eq!(pace.portion(), 1, "at once");
+    pace.took(1, Duration::ZERO);
+    pace.took(0, Duration::ZERO);
+    assert_eq!(pace.portion(), 1, "slowly back");
 }
 
 #[test]
@@ -143,7 +164,7 @@ fn a_slow_source_starves_and_a_slow_sink_blocks() {
     };
     let starved = run(Pipeline::new(slow, Cancel::default()).unwrap(), 0);
     assert!(starved.starved_s > starved.blocked_s, "{starved:?}");
-    let blocked = run(Pipeline::new(0..20_u64, Cancel::default()).unwrap(), 15);
+    let blocked = run(Pipeline::new(0..600_u64, Cancel::default()).unwrap(), 1);
     assert!(blocked.blocked_s > blocked.starved_s && blocked.queue_max == blocked.queue_capacity, "{blocked:?}");
 }
 

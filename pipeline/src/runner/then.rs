@@ -1,5 +1,7 @@
 //! Two stages on one thread.
 
+use std::time::Instant;
+
 use crate::error::JobError;
 use crate::stage::Stage;
 
@@ -29,6 +31,14 @@ impl<A: Stage, B: Stage<In = A::Out>> Stage for Then<A, B> {
     fn process(&mut self, input: A::In, emit: &mut dyn FnMut(B::Out)) -> Result<(), JobError> {
         let Self(first, second) = self;
         hand_on(second, emit, |emit| first.process(input, emit))
+    }
+
+    fn due(&self) -> Option<Instant> {
+        [self.0.due(), self.1.due()].into_iter().flatten().min()
+    }
+
+    fn is_heavy(&mut self) -> bool {
+        self.0.is_heavy() | self.1.is_heavy()
     }
 
     fn idle(&mut self, emit: &mut dyn FnMut(B::Out)) -> Result<(), JobError> {

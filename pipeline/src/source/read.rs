@@ -1,12 +1,15 @@
 //! Reads files.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::SystemTime;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Budget, Encoded, Item, Origin, Share};
+use crate::frame::{Budget, Buffer, BufferPool, Encoded, Item, Origin};
 use crate::stage::Stage;
 
 /// Longest file that may wait in memory until a decoder is free.
@@ -14,14 +17,25 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// What larger files have in memory together, if there is more than one.
 const LARGE_BYTES: u64 = 256 << 20;
 
+/// What a reader gives before all of it must have been taken: as much as one file may have.
+const GIVEN_BYTES: u64 = 1 << 20;
+
 /// Reads each item's file whole, ahead of the decoders, so that a slow disk does not keep them waiting. A file that is too
-/// large for that is left to [`ReadLarge`]: `None`.
+/// large for that is left to [`ReadLarge`]: `None`. Clones use the same memory again.
 ///
 /// Only plain files are read: a pipe or a device could keep the job waiting for ever.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {
-    /// Longest file that is read.
-    pub max_bytes: u64,
+    max_bytes: u64,
+    pool: BufferPool,
+    given_bytes: u64,
+}
+
+impl ReadAhead {
+    /// A stage that reads files of at most `max_bytes`.
+    pub fn new(max_bytes: u64) -> Self {
+        Self { max_bytes, pool: BufferPool::default(), given_bytes: 0 }
+    }
 }
 
 impl Stage for ReadAhead {
@@ -29,13 +43,26 @@ impl Stage for ReadAhead {
     type Out = Item<Option<Encoded>>;
 
     fn process(&mut self, item: Item<()>, emit: &mut dyn FnMut(Item<Option<Encoded>>)) -> Result<(), JobError> {
-        let origin = item.origin.clone();
+        let origin = Arc::clone(&item.origin);
         emit(item.and_then(|()| {
             let path = path_of(&origin)?;
-            let later = file_bytes(path, self.max_bytes)? > AHEAD_BYTES;
-            if later { Ok(None) } else { read_file(path, self.max_bytes, None).map(Some) }
+            let file = PlainFile::find(path, self.max_bytes)?;
+            if file.stamp.bytes > AHEAD_BYTES {
+                return Ok(None);
+            }
+            self.given_bytes += file.stamp.bytes;
+            let bytes = file.read(&self.pool, self.max_bytes)?;
+            Ok(Some(Encoded { bytes, share: None }))
         }));
         Ok(())
+    }
+
+    fn is_heavy(&mut self) -> bool {
+        let heavy = self.given_bytes > GIVEN_BYTES;
+        if heavy {
+            self.given_bytes = 0;
+        }
+        heavy
     }
 }
 
@@ -59,14 +86,17 @@ impl Stage for ReadLarge {
     type Out = Item<Encoded>;
 
     fn process(&mut self, item: Item<Option<Encoded>>, emit: &mut dyn FnMut(Item<Encoded>)) -> Result<(), JobError> {
-        let origin = item.origin.clone();
+        let origin = Arc::clone(&item.origin);
         emit(item.and_then(|encoded| {
             if let Some(encoded) = encoded {
                 return Ok(encoded);
             }
             let path = path_of(&origin)?;
-            let share = self.large.take(file_bytes(path, self.max_bytes)?);
-            read_file(path, self.max_bytes, Some(share))
+            let file = PlainFile::find(path, self.max_bytes)?;
+            let share = self.large.take(file.stamp.bytes);
+            // Another may have taken its place while this one waited.
+            let bytes = PlainFile::find(path, self.max_bytes)?.read(&BufferPool::default(), self.max_bytes)?;
+            Ok(Encoded { bytes, share: Some(share) })
         }));
         Ok(())
     }
@@ -92,75 +122,132 @@ pub(super) fn io_error(e: &io::Error) -> ItemError {
     }
 }
 
-/// The length of a plain file that is not too long.
-fn file_bytes(path: &Path, max_bytes: u64) -> Result<u64, ItemError> {
-    let bytes = plain_bytes(&fs::metadata(path).map_err(|e| io_error(&e))?)?;
-    check_bytes(bytes, max_bytes)
-}
-
-fn plain_bytes(metadata: &Metadata) -> Result<u64, ItemError> {
+fn plain(metadata: &Metadata) -> Result<(), ItemError> {
     match metadata {
-        m if m.is_file() => Ok(m.len()),
+        m if m.is_file() => Ok(()),
         m if m.is_dir() => Err(error(ErrorKind::Unsupported, "a folder, not a file")),
         _ => Err(error(ErrorKind::Unsupported, "a pipe, socket or device, not a file")),
     }
 }
 
-fn check_bytes(bytes: u64, max_bytes: u64) -> Result<u64, ItemError> {
+fn check_bytes(bytes: u64, max_bytes: u64) -> Result<(), ItemError> {
     if bytes > max_bytes {
         return Err(error(ErrorKind::TooLarge, format!("{bytes} bytes, the limit is {max_bytes} (--max-bytes)")));
     }
-    Ok(bytes)
+    Ok(())
 }
 
-/// Reads a file that was plain when [`file_bytes`] looked: opening a pipe would wait for its writer.
-fn read_file(path: &Path, max_bytes: u64, share: Option<Share>) -> Result<Encoded, ItemError> {
-    let io = |e: io::Error| io_error(&e);
-    let file = File::open(path).map_err(io)?;
-    plain_bytes(&file.metadata().map_err(io)?)?;
-    let stamp = || file.metadata().map(|m| Stamp { bytes: m.len(), modified: m.modified().ok() });
-    let bytes = read_stable(&file, stamp, max_bytes)?;
-    Ok(Encoded { bytes, share })
-}
-
-/// What changes when a file is written.
+/// What changes when a file is written, or another takes its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
+    /// Device and inode.
+    file: (u64, u64),
     bytes: u64,
-    modified: Option<SystemTime>,
+    modified: (i64, i64),
 }
 
-/// Reads to the end; `stamp` is asked before and after.
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            file: (metadata.dev(), metadata.ino()),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// A plain file that is not too long, not open yet.
+struct PlainFile<'a> {
+    path: &'a Path,
+    stamp: Stamp,
+}
+
+impl<'a> PlainFile<'a> {
+    fn find(path: &'a Path, max_bytes: u64) -> Result<Self, ItemError> {
+        let metadata = fs::metadata(path).map_err(|e| io_error(&e))?;
+        plain(&metadata)?;
+        check_bytes(metadata.len(), max_bytes)?;
+        Ok(Self { path, stamp: Stamp::of(&metadata) })
+    }
+
+    /// Reads it whole: one call each to open, read, look and close.
+    fn read(mut self, pool: &BufferPool, max_bytes: u64) -> Result<Buffer, ItemError> {
+        let io = |e: io::Error| io_error(&e);
+        for last in [false, true] {
+            // Where a pipe has taken its name by now, opening it must not wait for its writer.
+            let file =
+                File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(self.path).map_err(io)?;
+            let mut after = self.stamp;
+            let stamp = || {
+                let metadata = file.metadata().map_err(io)?;
+                plain(&metadata)?;
+                after = Stamp::of(&metadata);
+                Ok(after)
+            };
+            let read = read_stable(|bytes, at| file.read_at(bytes, at), self.stamp, stamp, pool);
+            // Another file took its name before it was opened, and is as good.
+            if last || after.file == self.stamp.file {
+                return read;
+            }
+            self = Self::find(self.path, max_bytes)?;
+        }
+        Err(changed())
+    }
+}
+
+fn changed() -> ItemError {
+    error(ErrorKind::Changed, "the file changed while it was read; run again when it is complete")
+}
+
+/// Reads to the end through `read_at`, which takes a buffer and the place to read from. `after` is asked at the end for what
+/// must still be as it was `before`.
 fn read_stable(
-    reader: impl io::Read,
-    mut stamp: impl FnMut() -> io::Result<Stamp>,
-    max_bytes: u64,
-) -> Result<Vec<u8>, ItemError> {
-    let io = |e: io::Error| io_error(&e);
-    let before = stamp().map_err(io)?;
-    check_bytes(before.bytes, max_bytes)?;
-    let mut bytes = Vec::new();
-    let capacity = before.bytes as usize + 1;
-    if bytes.try_reserve_exact(capacity).is_err() {
-        return Err(error(ErrorKind::TooLarge, format!("no memory for {} bytes", before.bytes)));
+    read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    before: Stamp,
+    after: impl FnOnce() -> Result<Stamp, ItemError>,
+    pool: &BufferPool,
+) -> Result<Buffer, ItemError> {
+    // One byte more than announced, to see that it grew without reading an endless file, and that it ended with one call.
+    let no_memory = |_| error(ErrorKind::TooLarge, format!("no memory for {} bytes", before.bytes));
+    let mut bytes = pool.take(before.bytes as usize + 1).map_err(no_memory)?;
+    let read = read_whole(read_at, bytes.as_mut_slice(), before.bytes as usize);
+    // What it is says more than why it cannot be read.
+    if after()? != before || read.map_err(|e| io_error(&e))? as u64 != before.bytes {
+        return Err(changed());
     }
-    // One byte more than announced, to see that it grew without reading an endless file.
-    reader.take(before.bytes + 1).read_to_end(&mut bytes).map_err(io)?;
-    if stamp().map_err(io)? != before || bytes.len() as u64 != before.bytes {
-        return Err(error(ErrorKind::Changed, "the file changed while it was read; run again when it is complete"));
-    }
-    if bytes.is_empty() {
+    if before.bytes == 0 {
         return Err(error(ErrorKind::Empty, "the file has 0 bytes"));
     }
+    bytes.truncate(before.bytes as usize);
     Ok(bytes)
+}
+
+/// Reads until `expected` bytes are there or no more come; gives how many there are.
+fn read_whole(
+    read_at: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    bytes: &mut [u8],
+    expected: usize,
+) -> io::Result<usize> {
+    let mut there = 0;
+    loop {
+        match read_at(&mut bytes[there..], there as u64) {
+            Ok(0) => return Ok(there),
+            Ok(more) => there += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if there >= expected {
+            return Ok(there);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::cell::Cell;
 
-    fn kind(result: Result<Vec<u8>, ItemError>) -> ErrorKind {
+    fn kind<T: std::fmt::Debug>(result: Result<T, ItemError>) -> ErrorKind {
         result.unwrap_err().kind
     }
 
@@ -168,12 +255,12 @@ mod tests {
     fn read(path: &Path, max_bytes: u64) -> (Result<Vec<u8>, ItemError>, bool) {
         let mut result = None;
         let item = Item::new(0, Origin::File(path.to_owned()), Ok(()));
-        let (mut ahead, mut large) = (ReadAhead { max_bytes }, ReadLarge::new(max_bytes));
+        let (mut ahead, mut large) = (ReadAhead::new(max_bytes), ReadLarge::new(max_bytes));
         let read = ahead.process(item, &mut |item| {
             let left = matches!(item.payload, Ok(None));
             let read = large.process(item, &mut |item| {
                 assert!(item.payload.as_ref().is_ok_and(|encoded| encoded.share.is_some()) <= left);
-                result = Some((item.payload.map(|encoded| encoded.bytes), left));
+                result = Some((item.payload.map(|encoded| encoded.bytes.to_vec()), left));
             });
             read.unwrap();
         });
@@ -183,20 +270,74 @@ mod tests {
 
     #[test]
     fn a_file_that_changes_is_refused() {
-        let at = |bytes, s| Stamp { bytes, modified: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(s)) };
-        let stable = |content: &[u8], stamps: [Stamp; 2]| {
-            let mut stamps = stamps.into_iter();
-            read_stable(content, move || stamps.next().ok_or_else(|| io::ErrorKind::Other.into()), 100)
+        let at = |bytes, s| Stamp { file: (1, 1), bytes, modified: (s, 0) };
+        // In calls that give at most so many bytes.
+        let stable = |content: &[u8], before: Stamp, after: Stamp, most: usize| {
+            let read_at = |bytes: &mut [u8], at: u64| {
+                let left = &content[(at as usize).min(content.len())..];
+                let n = left.len().min(bytes.len()).min(most);
+                bytes[..n].copy_from_slice(&left[..n]);
+                Ok(n)
+            };
+            read_stable(read_at, before, || Ok(after), &BufferPool::default()).map(|bytes| bytes.to_vec())
         };
-        assert_eq!(stable(b"abc", [at(3, 1), at(3, 1)]).unwrap(), b"abc");
-        assert_eq!(kind(stable(b"abc", [at(3, 1), at(3, 2)])), ErrorKind::Changed, "rewritten");
-        assert_eq!(kind(stable(b"abc", [at(3, 1), at(4, 1)])), ErrorKind::Changed, "grew after the read");
-        assert_eq!(kind(stable(b"abcd", [at(3, 1), at(3, 1)])), ErrorKind::Changed, "grew during the read");
-        assert_eq!(kind(stable(b"ab", [at(3, 1), at(3, 1)])), ErrorKind::Changed, "shrank");
-        assert_eq!(kind(stable(b"", [at(3, 1), at(0, 2)])), ErrorKind::Changed, "emptied");
-        assert_eq!(kind(stable(b"", [at(0, 1), at(0, 1)])), ErrorKind::Empty);
-        assert_eq!(kind(stable(b"x", [at(101, 1), at(101, 1)])), ErrorKind::TooLarge);
-        assert_eq!(kind(stable(b"x", [at(u64::MAX >> 1, 1), at(1, 1)])), ErrorKind::TooLarge);
+        for most in [1, 2, 100] {
+            let stable = |content, before, after| stable(content, before, after, most);
+            assert_eq!(stable(b"abc", at(3, 1), at(3, 1)).unwrap(), b"abc");
+            assert_eq!(kind(stable(b"abc", at(3, 1), at(3, 2))), ErrorKind::Changed, "rewritten");
+            assert_eq!(kind(stable(b"abc", at(3, 1), at(4, 1))), ErrorKind::Changed, "grew after the read");
+            assert_eq!(kind(stable(b"ab", at(3, 1), at(3, 1))), ErrorKind::Changed, "shrank");
+            assert_eq!(kind(stable(b"", at(3, 1), at(0, 2))), ErrorKind::Changed, "emptied");
+            assert_eq!(kind(stable(b"", at(0, 1), at(0, 1))), ErrorKind::Empty);
+            let other = Stamp { file: (1, 2), ..at(3, 1) };
+            assert_eq!(kind(stable(b"abc", at(3, 1), other)), ErrorKind::Changed, "another file");
+        }
+        assert_eq!(kind(stable(b"abcd", at(3, 1), at(3, 1), 100)), ErrorKind::Changed, "grew during the read");
+        assert_eq!(kind(stable(b"x", at(u64::MAX >> 2, 1), at(1, 1), 100)), ErrorKind::TooLarge);
+    }
+
+    #[test]
+    fn interrupted_calls_go_on_and_others_fail() {
+        let calls = Cell::new(0);
+        let failing = |fails: io::ErrorKind| {
+            calls.set(0);
+            let read_at = |bytes: &mut [u8], at: u64| {
+                calls.set(calls.get() + 1);
+                if calls.get() == 2 {
+                    return Err(fails.into());
+                }
+                bytes[0] = at as u8;
+                Ok(1)
+            };
+            let stamp = Stamp { file: (1, 1), bytes: 3, modified: (1, 0) };
+            read_stable(read_at, stamp, || Ok(stamp), &BufferPool::default()).map(|bytes| bytes.to_vec())
+        };
+        assert_eq!(failing(io::ErrorKind::Interrupted).unwrap(), [0, 1, 2]);
+        assert_eq!(calls.get(), 4);
+        assert_eq!(kind(failing(io::ErrorKind::Other)), ErrorKind::Io);
+    }
+
+    #[test]
+    fn a_file_that_took_the_name_of_another_is_read_and_a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, other) = (folder.path().join("a.jpg"), folder.path().join("b.jpg"));
+        let pool = BufferPool::default();
+        let found = || {
+            fs::write(&here, "abc").unwrap();
+            PlainFile::find(&here, 10).unwrap()
+        };
+        let replaced = |content: &str| {
+            let file = found();
+            fs::write(&other, content).unwrap();
+            fs::rename(&other, &here).unwrap();
+            file.read(&pool, 10)
+        };
+        assert_eq!(&*replaced("other").unwrap(), b"other");
+        assert_eq!(kind(replaced("01234567890")), ErrorKind::TooLarge);
+        let file = found();
+        fs::remove_file(&here).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&here).status().unwrap().success());
+        assert_eq!(kind(file.read(&pool, 10)), ErrorKind::Unsupported);
     }
 
     #[test]
@@ -224,6 +365,7 @@ mod tests {
         }
         drop(socket);
     }
+
     #[test]
     fn large_files_are_left_to_the_thread_that_decodes_them() {
         let folder = tempfile::tempdir().unwrap();

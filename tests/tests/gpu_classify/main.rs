@@ -2,6 +2,7 @@
 
 mod memory;
 mod profile;
+mod steady;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

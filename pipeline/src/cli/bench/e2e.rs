@@ -180,6 +180,7 @@ impl<'a> Job<'a> {
             decode: DecodeOptions::default(),
             classify: classify_desc(model, model.card.output.top, None),
             threads: available_parallelism().map_or(1, usize::from),
+            max_latency: None,
             cancel: signals.cancel.clone(),
             recorder: Recorder::default(),
             split: Arc::default(),
