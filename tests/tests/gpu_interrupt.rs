@@ -105,6 +105,20 @@ fn a_request_to_terminate_ends_the_start() {
     job.assert_interrupted();
 }
 
+#[test]
+fn filling_the_cache_ends_as_an_interrupted_job() {
+    let Some(job) = Job::start(&["cache", "warm", "--model", "squeezenet1.1", "--arch", "9.0"]) else { return };
+    job.signal("-TERM", "");
+    job.assert_interrupted();
+}
+
+#[test]
+fn a_measurement_ends_as_an_interrupted_job() {
+    let Some(job) = Job::start(&["bench", "infer", "--model", "squeezenet1.1", "--batch", "1"]) else { return };
+    job.signal("-TERM", "");
+    job.assert_interrupted();
+}
+
 /// Also in the middle of a compilation, which no signal reaches.
 #[test]
 fn workers_end_with_a_parent_that_is_killed() {

@@ -237,8 +237,8 @@ pub(super) struct E2eArgs {
     #[arg(long, value_name = "N", default_value_t = count(E2E_SECONDS), value_parser = up_to::<SECONDS>)]
     pub(super) seconds: NonZeroUsize,
 
-    /// Measure the stages alone first, which bound it: on a GPU the slower of decoding and the network, on the CPU all of them
-    /// one after another
+    /// Measure the stages alone first, which bound it: the slower of decoding and the network; on the CPU, where it is always
+    /// done, all of them one after another
     #[arg(long)]
     pub(super) bound: bool,
 }

@@ -49,8 +49,8 @@ fn contradictions_are_one_line_that_says_what_to_do() {
         ("[input]", "[input]\nname = \"images\"", "the card's input.name \"images\""),
         (own_labels, labels, "999 labels for 1000 classes of the network; where the network's class 0"),
         ("[output]", "[output]\nbackground = true", "1000 labels for 999 classes"),
-        (own_labels, "no-such-labels.txt", "no-such-labels.txt: "),
-        ("squeezenet1.1.onnx", "no-such.onnx", "no-such.onnx: "),
+        (own_labels, "no-such-labels.txt", "no-such-labels.txt, which "),
+        ("squeezenet1.1.onnx", "no-such.onnx", "no-such.onnx, which "),
         ("samples/models/squeezenet1.1.onnx", "samples/README.md", "README.md: not a usable ONNX model: "),
     ] {
         let message = Model::open(&card(folder.path(), &[(from, to)])).expect_err(to).to_string();
