@@ -7,9 +7,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::gpu::gpu;
+use tests::gpu::{gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
-use tests::ocellus;
+use tests::{ocellus, skip};
 
 /// Side of the test network's input.
 const SIDE_PX: i64 = 16;
@@ -139,6 +139,30 @@ fn files_to_labels() {
     let bound = figures[2]["value"].as_f64().unwrap() / figures[2]["bound_percent"].as_f64().unwrap() * 100.0;
     let slower = figures[..2].iter().map(|figure| figure["value"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
     assert!((bound / slower - 1.0).abs() < 1e-9, "{bound} instead of {slower}");
+}
+
+#[test]
+fn everything_in_one_run() {
+    let Some(gpu) = gpu() else { return };
+    if is_emulated(gpu) {
+        skip("REQUIRE_REAL_GPU", "the emulator is too slow for batches of 256");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let names = [
+        ("infer.tiny.fp16.b1", "img/s"),
+        ("infer.tiny.fp16.b32", "img/s"),
+        ("infer.tiny.fp16.b64", "img/s"),
+        ("infer.tiny.fp16.b256", "img/s"),
+        ("decode.hw.64x48", "img/s"),
+        ("preprocess.64x48.224.f16.b32", "img/s"),
+        ("preprocess.64x48.224.f16.b256", "img/s"),
+        ("e2e.tiny.fp16.64x48", "img/s"),
+        ("e2e.tiny.fp16.64x48.cores", "cores"),
+    ];
+    let (figures, _) = measure_units(&["--size", "64x48", "--model", model.to_str().unwrap()], &names);
+    assert_bounded(&figures[7..8]);
 }
 
 #[test]
