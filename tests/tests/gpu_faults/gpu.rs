@@ -114,9 +114,12 @@ fn a_context_that_is_lost_anywhere_ends_the_job_in_order() {
     });
     let lost = lost.into_inner().unwrap();
     println!("kind: jobs that failed, those among them that had written rows: {lost:?}");
-    // Copies within the device belong to other commands.
+    // Copies within the device and back belong to other commands, fills to batches that are not full.
     let silent: Vec<_> = lost.iter().filter(|(_, (failed, _))| *failed == 0).map(|(kind, _)| kind.as_str()).collect();
-    assert!(silent.iter().all(|kind| ["copy", "free", "host-free"].contains(kind)), "never called: {silent:?}");
+    assert!(
+        silent.iter().all(|kind| ["copy", "download", "fill", "free", "host-free"].contains(kind)),
+        "never called: {silent:?}"
+    );
     let with_rows: usize = lost.values().map(|(_, with_rows)| with_rows).sum();
     assert!(with_rows >= 5, "hardly any job had written a row: {lost:?}");
 }

@@ -1,6 +1,7 @@
 //! Signals at random moments.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -20,24 +21,28 @@ fn partial(output: &Path) -> PathBuf {
     format!("{}.partial", output.display()).into()
 }
 
-fn len(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |m| m.len())
-}
-
-/// Sends a signal once the partial file has this length. False where the job ended before.
-fn stop_at(mut child: Child, signal: &str, partial: &Path, bytes: u64) -> bool {
-    while len(partial) < bytes {
-        if let Some(status) = child.try_wait().unwrap() {
-            assert_eq!(status.code(), Some(3));
-            return false;
-        }
+/// Hands a job its first `count` paths, a little time apart, and stops it while it waits for more.
+fn stop_after(mut child: Child, signal: &str, paths: &[String], count: usize, pause: Duration) {
+    let mut stdin = child.stdin.take().unwrap();
+    for path in &paths[..count] {
+        writeln!(stdin, "{path}").unwrap();
         sleep(Duration::from_micros(500));
     }
+    stdin.flush().unwrap();
+    sleep(pause);
     let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     let code = wait(&mut child).code();
-    // It may have been done just then; a killed one has no code.
-    assert!(sent.success() && [None, Some(3), Some(130)].contains(&code), "{signal}: {code:?}");
-    code != Some(3)
+    drop(stdin);
+    // A killed one has no code.
+    assert!(sent.success() && [None, Some(130)].contains(&code), "{signal}: {code:?}");
+}
+
+/// Hands a job all paths.
+fn to_the_end(mut child: Child, paths: &[String]) {
+    let mut stdin = child.stdin.take().unwrap();
+    paths.iter().for_each(|path| writeln!(stdin, "{path}").unwrap());
+    drop(stdin);
+    assert_eq!(wait(&mut child).code(), Some(3));
 }
 
 #[test]
@@ -46,36 +51,31 @@ fn a_job_that_is_stopped_again_and_again_gives_every_row_once() {
         return;
     }
     let fixture = Fixture::new();
-    let input = [folder_of(&fixture, "many", FILES)];
+    let folder = folder_of(&fixture, "many", FILES);
+    let paths: Vec<String> = (0..FILES).map(|i| format!("{}/{i}, \"x\".jpg", folder.display())).collect();
     let mut random = Random::new(11);
     for extension in ["jsonl", "csv", "parquet"] {
-        let command = |name: &str, options: &[&str]| {
+        let start = |name: &str| {
             let output = fixture.path(&format!("{name}.{extension}"));
-            let mut command = fixture.command(&input, &["-o", output.to_str().unwrap(), "-q", "--batch", "4"]);
-            command.args(options).stderr(Stdio::null());
-            (command, output)
+            let options = ["-o", output.to_str().unwrap(), "-q", "--batch", "4", "--resume"];
+            let mut command = fixture.command(&["-".into()], &options);
+            (command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap(), output)
         };
-        let (mut job, whole) = command("whole", &[]);
-        assert_eq!(job.status().unwrap().code(), Some(3));
-        let mut stopped = 0;
-        let output = loop {
-            let (mut job, output) = command("stopped", &["--resume"]);
-            if stopped == STOPS {
-                break output;
-            }
+        let (job, whole) = start("whole");
+        to_the_end(job, &paths);
+        let mut kept = 0;
+        for _ in 0..STOPS {
+            let (job, output) = start("stopped");
             let signal = ["-TERM", "-KILL"][random.below(2)];
-            // Rows are more than 100 bytes in every format, so that this is well before the end.
-            let bytes = len(&partial(&output)) + random.below(FILES * 100 / STOPS) as u64;
-            if !stop_at(job.spawn().unwrap(), signal, &partial(&output), bytes) {
-                break output;
-            }
-            stopped += 1;
+            // Also before the first row.
+            let pause = Duration::from_millis(random.below(600) as u64);
+            stop_after(job, signal, &paths, 1 + random.below(FILES - 1), pause);
             assert!(!output.exists(), "it gets its name when it is complete");
-        };
-        println!("{}, {extension}: stopped {stopped} times", device());
-        assert!(stopped >= 1, "{extension}: it must have been stopped under way");
-        let (mut job, _) = command("stopped", &["--resume"]);
-        assert_eq!(job.status().unwrap().code(), Some(3));
+            kept += usize::from(fs::metadata(partial(&output)).is_ok_and(|m| m.len() > 0));
+        }
+        assert!(kept > 0, "{}, {extension}: rows must have been kept", device());
+        let (job, output) = start("stopped");
+        to_the_end(job, &paths);
         assert!(fs::read(&output).unwrap() == fs::read(&whole).unwrap(), "{extension}: not what one run writes");
         assert!(!partial(&output).exists());
     }
