@@ -46,8 +46,8 @@ CUresult allocate_from(Pool* pool, CUdeviceptr* to, size_t bytes, CUstream strea
 EXPORT CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   CHECK(ready());
   REQUIRE(free != nullptr && total != nullptr, CUDA_ERROR_INVALID_VALUE);
-  *total = settings().memory_bytes;
-  *free = *total - std::min(*total, memory().used_bytes() + others_bytes());
+  *total = memory_bytes(current_gpu());
+  *free = *total - std::min(*total, memory().used_bytes(current_gpu()) + others_bytes());
   return CUDA_SUCCESS;
 }
 
@@ -166,14 +166,14 @@ EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t) {
 }
 
 EXPORT CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-  REQUIRE(device == 0, CUDA_ERROR_INVALID_DEVICE);
+  REQUIRE(device >= 0 && device < static_cast<int>(settings().gpus), CUDA_ERROR_INVALID_DEVICE);
   REQUIRE(pool != nullptr, CUDA_ERROR_INVALID_VALUE);
   *pool = &default_pool();
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-  REQUIRE(device == 0, CUDA_ERROR_INVALID_DEVICE);
+  REQUIRE(device >= 0 && device < static_cast<int>(settings().gpus), CUDA_ERROR_INVALID_DEVICE);
   REQUIRE(pool != nullptr, CUDA_ERROR_INVALID_VALUE);
   const std::lock_guard<std::mutex> lock(pools().mutex);
   *pool = pools().current;
@@ -181,7 +181,7 @@ EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 }
 
 EXPORT CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-  REQUIRE(device == 0, CUDA_ERROR_INVALID_DEVICE);
+  REQUIRE(device >= 0 && device < static_cast<int>(settings().gpus), CUDA_ERROR_INVALID_DEVICE);
   const std::lock_guard<std::mutex> lock(pools().mutex);
   REQUIRE(pools().has(pool), CUDA_ERROR_INVALID_VALUE);
   pools().current = pool;

@@ -17,6 +17,15 @@ CUresult ready(Call call);
 // The error of a lost context, else CUDA_SUCCESS.
 CUresult lost();
 
+// The device of this OS thread's context, 0 where it has none.
+int current_gpu();
+
+// Memory of a device.
+size_t memory_bytes(int gpu);
+
+// The error of a device that the environment lets fail, counting this call, else CUDA_SUCCESS.
+CUresult gpu_lost(int gpu);
+
 // Shared memory that a block may have: without asking, at most, and on one multiprocessor.
 constexpr unsigned kDefaultSharedBytes = 48 * 1024;
 unsigned shared_bytes_optin();

@@ -14,7 +14,11 @@ namespace {
 
 void* pointer(CUdeviceptr at) { return reinterpret_cast<void*>(at); }
 
-bool known(CUdeviceptr at, size_t bytes) { return memory().find(pointer(at), bytes, nullptr, nullptr); }
+// Whether the current device can reach so many bytes.
+bool known(CUdeviceptr at, size_t bytes) {
+  Allocation allocation;
+  return memory().find(pointer(at), bytes, nullptr, &allocation) && (allocation.kind != MemoryKind::kDevice || allocation.gpu == current_gpu());
+}
 bool pinned(const void* at, size_t bytes) { return memory().find(at, bytes, nullptr, nullptr); }
 
 CUresult copy_async(void* to, const void* from, size_t bytes, CUstream stream) {

@@ -1,4 +1,4 @@
-// Device, primary context and the stack of current contexts. There is one device.
+// Devices, their primary contexts and the stack of current contexts.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "machine/settings.hpp"
 
 struct CUctx_st {
+  int gpu = 0;
   std::mutex mutex;
   unsigned references = 0;
   unsigned flags = 0;
@@ -26,14 +27,26 @@ namespace {
 std::atomic<bool> initialised{false};
 thread_local std::vector<CUcontext> current;
 
-CUctx_st& primary() {
-  static auto* const context = new CUctx_st;
-  return *context;
+// One for each device.
+std::vector<CUctx_st*>& contexts() {
+  static auto* const all = [] {
+    auto* const made = new std::vector<CUctx_st*>;
+    for (unsigned gpu = 0; gpu < emulator::settings().gpus; ++gpu) {
+      made->push_back(new CUctx_st);
+      made->back()->gpu = static_cast<int>(gpu);
+    }
+    return made;
+  }();
+  return *all;
 }
+
+CUctx_st& primary(CUdevice device) { return *contexts().at(static_cast<size_t>(device)); }
+
+bool is_context(CUcontext context) { return std::find(contexts().begin(), contexts().end(), context) != contexts().end(); }
 
 CUresult check_device(CUdevice device) {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
-  return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return device >= 0 && device < static_cast<int>(contexts().size()) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 // By the numbers of CUdevice_attribute. What is not here is 0: a feature that the device lacks.
@@ -78,8 +91,12 @@ namespace emulator {
 CUresult ready() {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
   REQUIRE(!current.empty() && current.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
-  return primary().references > 0 ? lost() : CUDA_ERROR_INVALID_CONTEXT;
+  if (current.back()->references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  CHECK(lost());
+  return gpu_lost(current_gpu());
 }
+
+int current_gpu() { return current.empty() || current.back() == nullptr ? 0 : current.back()->gpu; }
 
 unsigned shared_bytes_per_multiprocessor() {
   switch (settings().compute_capability) {
@@ -111,7 +128,7 @@ EXPORT CUresult cuDriverGetVersion(int* version) {
 EXPORT CUresult cuDeviceGetCount(int* count) {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
   REQUIRE(count != nullptr, CUDA_ERROR_INVALID_VALUE);
-  *count = 1;
+  *count = static_cast<int>(contexts().size());
   return CUDA_SUCCESS;
 }
 
@@ -136,6 +153,7 @@ EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   CHECK(check_device(device));
   REQUIRE(uuid != nullptr, CUDA_ERROR_INVALID_VALUE);
   std::memcpy(uuid->bytes, "ocellus-emulator", 16);
+  uuid->bytes[15] = static_cast<unsigned char>('r' + device);
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid_v2(uuid, device); }
@@ -145,13 +163,14 @@ EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
   constexpr char kId[] = "0000:01:00.0";
   REQUIRE(id != nullptr && length >= static_cast<int>(sizeof kId), CUDA_ERROR_INVALID_VALUE);
   std::memcpy(id, kId, sizeof kId);
+  id[6] = static_cast<char>('1' + device);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
   CHECK(check_device(device));
   REQUIRE(bytes != nullptr, CUDA_ERROR_INVALID_VALUE);
-  *bytes = emulator::settings().memory_bytes;
+  *bytes = emulator::memory_bytes(device);
   return CUDA_SUCCESS;
 }
 
@@ -166,42 +185,42 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device)
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   CHECK(check_device(device));
   REQUIRE(context != nullptr, CUDA_ERROR_INVALID_VALUE);
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  ++primary().references;
-  *context = &primary();
+  const std::lock_guard<std::mutex> lock(primary(device).mutex);
+  ++primary(device).references;
+  *context = &primary(device);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   CHECK(check_device(device));
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  REQUIRE(primary().references > 0, CUDA_ERROR_INVALID_CONTEXT);
-  if (--primary().references == 0) {
+  const std::lock_guard<std::mutex> lock(primary(device).mutex);
+  REQUIRE(primary(device).references > 0, CUDA_ERROR_INVALID_CONTEXT);
+  if (--primary(device).references == 0) {
     // The context is destroyed, and with it all that was allocated in it.
     emulator::synchronise_all();
-    emulator::memory().free_all();
+    emulator::memory().free_all(device);
   }
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   CHECK(check_device(device));
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  if (flags != nullptr) *flags = primary().flags;
-  if (active != nullptr) *active = primary().references > 0;
+  const std::lock_guard<std::mutex> lock(primary(device).mutex);
+  if (flags != nullptr) *flags = primary(device).flags;
+  if (active != nullptr) *active = primary(device).references > 0;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   CHECK(check_device(device));
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  primary().flags = flags;
+  const std::lock_guard<std::mutex> lock(primary(device).mutex);
+  primary(device).flags = flags;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxSetCurrent(CUcontext context) {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
-  REQUIRE(context == nullptr || context == &primary(), CUDA_ERROR_INVALID_CONTEXT);
+  REQUIRE(context == nullptr || is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   if (!current.empty()) current.pop_back();
   if (context != nullptr) current.push_back(context);
   return CUDA_SUCCESS;
@@ -216,7 +235,7 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
 
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
-  REQUIRE(context == &primary(), CUDA_ERROR_INVALID_CONTEXT);
+  REQUIRE(is_context(context), CUDA_ERROR_INVALID_CONTEXT);
   current.push_back(context);
   return CUDA_SUCCESS;
 }
@@ -231,20 +250,20 @@ EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
   CHECK(emulator::ready());
   REQUIRE(device != nullptr, CUDA_ERROR_INVALID_VALUE);
-  *device = 0;
+  *device = emulator::current_gpu();
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxGetFlags(unsigned* flags) {
   CHECK(emulator::ready());
   REQUIRE(flags != nullptr, CUDA_ERROR_INVALID_VALUE);
-  *flags = primary().flags;
+  *flags = current.back()->flags;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxSetFlags(unsigned flags) {
   CHECK(emulator::ready());
-  primary().flags = flags;
+  current.back()->flags = flags;
   return CUDA_SUCCESS;
 }
 
@@ -263,18 +282,18 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 EXPORT CUresult cuCtxGetLimit(size_t* value, int limit) {
   CHECK(emulator::ready());
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  const auto at = primary().limits.find(limit);
-  REQUIRE(value != nullptr && at != primary().limits.end(), CUDA_ERROR_INVALID_VALUE);
+  const std::lock_guard<std::mutex> lock(current.back()->mutex);
+  const auto at = current.back()->limits.find(limit);
+  REQUIRE(value != nullptr && at != current.back()->limits.end(), CUDA_ERROR_INVALID_VALUE);
   *value = at->second;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxSetLimit(int limit, size_t value) {
   CHECK(emulator::ready());
-  const std::lock_guard<std::mutex> lock(primary().mutex);
-  const auto at = primary().limits.find(limit);
-  REQUIRE(at != primary().limits.end(), CUDA_ERROR_INVALID_VALUE);
+  const std::lock_guard<std::mutex> lock(current.back()->mutex);
+  const auto at = current.back()->limits.find(limit);
+  REQUIRE(at != current.back()->limits.end(), CUDA_ERROR_INVALID_VALUE);
   at->second = value;
   return CUDA_SUCCESS;
 }

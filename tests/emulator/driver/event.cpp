@@ -36,6 +36,7 @@ EXPORT CUresult cuEventCreate(CUevent* handle, unsigned flags) {
   REQUIRE(handle != nullptr && (flags & ~kKnownEventFlags) == 0, CUDA_ERROR_INVALID_VALUE);
   const auto event = std::make_shared<Event>();
   event->timed = (flags & kDisableTiming) == 0;
+  event->gpu = current_gpu();
   const std::lock_guard<std::recursive_mutex> lock(streams().mutex);
   streams().events[event.get()] = event;
   *handle = event.get();
@@ -54,6 +55,7 @@ EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle) {
   const auto event = streams().find(handle);
   const auto stream = streams().find(stream_handle);
   REQUIRE(event != nullptr && stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
+  REQUIRE(stream->gpu < 0 || stream->gpu == event->gpu, CUDA_ERROR_INVALID_HANDLE);
   if (stream->capture != nullptr) {
     REQUIRE(!stream->capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     event->capture = stream->capture;

@@ -1,5 +1,7 @@
 // Functions: their attributes, their limits, their launches.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -73,12 +75,28 @@ class Parameters {
   std::vector<void*> pointers_;
 };
 
+// Ends the process where a parameter is an address of another device.
+void check_owners(const Kernel& kernel, void* const* params) {
+  for (unsigned i = 0; i < kernel.param_count; ++i) {
+    void* at = nullptr;
+    if (kernel.param_bytes[i] != sizeof at) continue;
+    std::memcpy(&at, params[i], sizeof at);
+    Allocation allocation;
+    if (!memory().find(at, 0, nullptr, &allocation) || allocation.kind != MemoryKind::kDevice || allocation.gpu == current_gpu()) continue;
+    std::fprintf(stderr, "emulator: parameter %u of %s is memory of GPU %d, launched on GPU %d\n", i, kernel.name, allocation.gpu, current_gpu());
+    std::fflush(stderr);
+    std::abort();
+  }
+}
+
 CUresult launch(CUfunction handle, Extent grid, Extent block, unsigned shared_bytes, CUstream stream, void* const* params, void* const* extra) {
   CHECK(ready(Call::kLaunch));
   const auto function = find_function(handle);
   REQUIRE(function != nullptr, CUDA_ERROR_INVALID_HANDLE);
   REQUIRE(extra == nullptr, CUDA_ERROR_NOT_SUPPORTED);
   REQUIRE(function->kernel->param_count == 0 || params != nullptr, CUDA_ERROR_INVALID_VALUE);
+  REQUIRE(function->module->gpu == current_gpu(), CUDA_ERROR_INVALID_CONTEXT);
+  check_owners(*function->kernel, params);
   CHECK(check_limits(*function, grid, block, shared_bytes));
   const auto parameters = std::make_shared<Parameters>(*function->kernel, params);
   return enqueue(stream, [=] {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "driver/context.hpp"
 #include "driver/pages.hpp"
 #include "machine/guard.hpp"
 #include "machine/settings.hpp"
@@ -47,8 +48,9 @@ void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool
   const std::lock_guard<std::mutex> lock(mutex_);
   if (++asked_for_ == settings().failing_allocation) return nullptr;
   const bool on_device = kind == MemoryKind::kDevice;
-  const size_t all = on_device ? settings().memory_bytes : settings().host_bytes;
-  const size_t used = on_device ? used_bytes_ + others_bytes() : used_host_bytes_;
+  const int gpu = current_gpu();
+  const size_t all = on_device ? memory_bytes(gpu) : settings().host_bytes;
+  const size_t used = on_device ? used_bytes_[gpu] + others_bytes() : used_host_bytes_;
   const size_t left = all - std::min(all, used);
   if (bytes > left || rounded(bytes) > left) return nullptr;
   void* const raw = new_pages(kGuardBytes + rounded(bytes) + kGuardBytes);
@@ -56,8 +58,8 @@ void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool
   auto* const start = static_cast<unsigned char*>(raw) + kGuardBytes;
   put_guard(start - kGuardBytes, kGuardBytes);
   put_guard(start + bytes, rounded(bytes) - bytes + kGuardBytes);
-  all_[start] = {kind, bytes, flags, pool};
-  (on_device ? used_bytes_ : used_host_bytes_) += rounded(bytes);
+  all_[start] = {kind, bytes, flags, pool, gpu};
+  (on_device ? used_bytes_[gpu] : used_host_bytes_) += rounded(bytes);
   if (pool != nullptr) {
     pool->used_bytes += bytes;
     pool->most_used_bytes = std::max(pool->most_used_bytes, pool->used_bytes);
@@ -67,7 +69,7 @@ void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool
 
 void Memory::release(std::map<unsigned char*, Allocation>::iterator at) {
   const auto [start, allocation] = *at;
-  if (allocation.kind == MemoryKind::kDevice) used_bytes_ -= rounded(allocation.bytes);
+  if (allocation.kind == MemoryKind::kDevice) used_bytes_[allocation.gpu] -= rounded(allocation.bytes);
   if (allocation.kind == MemoryKind::kHost) used_host_bytes_ -= rounded(allocation.bytes);
   if (allocation.pool != nullptr) allocation.pool->used_bytes -= allocation.bytes;
   all_.erase(at);
@@ -84,15 +86,19 @@ bool Memory::free(void* at, MemoryKind kind) {
   return true;
 }
 
-void Memory::free_all() {
+void Memory::free_all(int gpu) {
   check_guards("the context's end");
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (!all_.empty()) release(all_.begin());
+  for (auto at = all_.begin(); at != all_.end();) {
+    const auto next = std::next(at);
+    if (at->second.gpu == gpu) release(at);
+    at = next;
+  }
 }
 
 bool Memory::register_range(void* at, size_t bytes, MemoryKind kind, unsigned flags) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return all_.emplace(static_cast<unsigned char*>(at), Allocation{kind, bytes, flags, nullptr}).second;
+  return all_.emplace(static_cast<unsigned char*>(at), Allocation{kind, bytes, flags, nullptr, current_gpu()}).second;
 }
 
 bool Memory::unregister(void* at) {
@@ -129,9 +135,9 @@ void Memory::check_guards(const char* after) {
   }
 }
 
-size_t Memory::used_bytes() {
+size_t Memory::used_bytes(int gpu) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return used_bytes_;
+  return used_bytes_[gpu];
 }
 
 size_t Memory::allocations() {

@@ -25,6 +25,8 @@ struct Allocation {
   size_t bytes;
   unsigned flags;
   Pool* pool;
+  // The device whose context was current.
+  int gpu;
 };
 
 // Bytes of the device that other programs have at the moment.
@@ -41,21 +43,22 @@ class Memory {
   void* allocate(MemoryKind kind, size_t bytes, unsigned flags = 0, Pool* pool = nullptr);
   // False where `at` is not the start of an allocation of this kind.
   bool free(void* at, MemoryKind kind);
-  void free_all();
+  void free_all(int gpu);
   bool register_range(void* at, size_t bytes, MemoryKind kind, unsigned flags);
   bool unregister(void* at);
   // The allocation that holds all `bytes` from `at`; false where there is none.
   bool find(const void* at, size_t bytes, void** start, Allocation* allocation);
   // Ends the process where anything wrote beside an allocation. `after` says what ran last.
   void check_guards(const char* after);
-  size_t used_bytes();
+  size_t used_bytes(int gpu);
   size_t allocations();
 
  private:
   void release(std::map<unsigned char*, Allocation>::iterator at);
   std::mutex mutex_;
   std::map<unsigned char*, Allocation> all_;
-  size_t used_bytes_ = 0, used_host_bytes_ = 0;
+  std::map<int, size_t> used_bytes_;
+  size_t used_host_bytes_ = 0;
   // So far, of the device's and the host's memory.
   size_t asked_for_ = 0;
 };

@@ -23,6 +23,7 @@ struct Module {
   const Image* image = nullptr;
   // Of a module with one kernel, else 0.
   unsigned static_shared_bytes = 0;
+  int gpu = current_gpu();
   Module() = default;
   ~Module();
   Module(const Module&) = delete;

@@ -17,6 +17,9 @@ void step(Stream& stream) {
   if (item.run) item.run();
 }
 
+// Whether the stream belongs to the device of the current context.
+bool is_here(const Stream& stream) { return stream.gpu < 0 || stream.gpu == current_gpu(); }
+
 void drain(Stream& stream) {
   while (!stream.queue.empty()) step(stream);
 }
@@ -67,7 +70,7 @@ CUresult enqueue(CUstream handle, Operation operation) {
   CHECK(ready());
   std::unique_lock<std::recursive_mutex> lock(streams().mutex);
   const auto stream = streams().find(handle);
-  REQUIRE(stream != nullptr, CUDA_ERROR_INVALID_HANDLE);
+  REQUIRE(stream != nullptr && is_here(*stream), CUDA_ERROR_INVALID_HANDLE);
   if (stream->capture != nullptr) {
     REQUIRE(!stream->capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     stream->capture->graph->nodes.push_back(std::move(operation));
@@ -174,6 +177,7 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int
   const auto stream = std::make_shared<Stream>();
   stream->blocking = flags == 0;
   stream->flags = flags;
+  stream->gpu = current_gpu();
   stream->priority = std::min(std::max(priority, kGreatestPriority), kLeastPriority);
   const std::lock_guard<std::recursive_mutex> lock(streams().mutex);
   streams().all[stream.get()] = stream;

@@ -46,6 +46,7 @@ struct Capture {
 
 struct Event {
   bool timed;
+  int gpu;
   std::shared_ptr<Record> record;
   // Where the last record belongs to a capture: which one, on which stream, after how much of its work.
   std::shared_ptr<Capture> capture;
@@ -64,6 +65,8 @@ struct Stream {
   bool blocking;
   int priority;
   unsigned flags;
+  // Its device; any for the default stream.
+  int gpu = -1;
   // Held while the stream's work runs, where that is at once.
   std::recursive_mutex order;
   // What has not run, in lazy order.

@@ -18,6 +18,13 @@ std::string text(const char* name) {
   return value != nullptr ? value : "";
 }
 
+// GPU:VALUE
+Odd odd(const char* name) {
+  const char* const text = std::getenv(name);
+  const char* const colon = text == nullptr ? nullptr : std::strchr(text, ':');
+  return colon == nullptr ? Odd{-1, 0} : Odd{std::atoi(text), std::strtoull(colon + 1, nullptr, 10)};
+}
+
 bool is(const char* name, const char* expected) {
   const char* const value = std::getenv(name);
   return value != nullptr && std::strcmp(value, expected) == 0;
@@ -27,6 +34,9 @@ bool is(const char* name, const char* expected) {
 
 const Settings& settings() {
   static const Settings all = {
+      static_cast<unsigned>(std::clamp<unsigned long long>(number("OCELLUS_EMULATOR_GPUS", 1), 0, 8)),
+      odd("OCELLUS_EMULATOR_SMALL_GPU"),
+      odd("OCELLUS_EMULATOR_FAILING_GPU"),
       static_cast<size_t>(number("OCELLUS_EMULATOR_MEMORY_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_HOST_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_FAILING_ALLOCATION", 0)),

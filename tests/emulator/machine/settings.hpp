@@ -5,7 +5,18 @@
 
 namespace emulator {
 
+// What is special about one device; -1: none.
+struct Odd {
+  int gpu;
+  unsigned long long value;
+};
+
 struct Settings {
+  unsigned gpus;
+  // The device with so many bytes of memory.
+  Odd small_gpu;
+  // The device whose calls fail after so many.
+  Odd failing_gpu;
   size_t memory_bytes;
   // Memory of the host that may be locked.
   size_t host_bytes;
