@@ -74,6 +74,21 @@ impl<T> Numbered for Item<T> {
     }
 }
 
+/// A value on one of several ways side by side, such as GPUs or models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch<T> {
+    /// Which way, from 0.
+    pub branch: usize,
+    /// What is on it.
+    pub value: T,
+}
+
+impl<T: Numbered> Numbered for Branch<T> {
+    fn number(&self) -> u64 {
+        self.value.number()
+    }
+}
+
 /// A file's bytes. source -> decode.
 #[derive(Clone, Debug)]
 pub struct Encoded {

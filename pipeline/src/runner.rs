@@ -12,6 +12,7 @@
 //! The first fatal error, a panic included, ends all stages. [`Cancel`] only ends the source: what is on its way is
 //! finished. Failures of one item are values like any other ([`PerItem`] makes them from panics).
 
+mod branches;
 mod counters;
 mod in_order;
 mod link;
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use branches::{Branches, Fan, Join, Tag};
 use counters::{Counters, Meter};
 pub use counters::{Report, StageReport};
 pub use in_order::{InOrder, Window};

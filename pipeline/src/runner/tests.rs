@@ -9,6 +9,7 @@ use super::*;
 use crate::error::{ErrorKind, ItemError, StageName};
 use crate::frame::{Item, Origin};
 
+mod order;
 mod waiting;
 
 /// A stage out of a closure.
