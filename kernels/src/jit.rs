@@ -156,6 +156,8 @@ pub struct Jit {
     cache: Cache,
     workers: usize,
     report: Mutex<JitReport>,
+    /// Held while kernels are compiled: who wants the same ones at the same time finds them in the cache then.
+    compiling: Mutex<()>,
 }
 
 impl Jit {
@@ -173,7 +175,7 @@ impl Jit {
             workers => workers,
         };
         let cache = Cache::new(&options.cache);
-        Ok(Self { arch, hosts, compiler, cache, workers, report: Mutex::default() })
+        Ok(Self { arch, hosts, compiler, cache, workers, report: Mutex::default(), compiling: Mutex::default() })
     }
 
     /// The architecture that is compiled for.
@@ -202,6 +204,7 @@ impl Jit {
     /// As [`Jit::compile`].
     pub fn compile_with_logs(&self, specs: &[KernelSpec]) -> Result<Vec<Compiled>, JitError> {
         let (jobs, places) = self.jobs(specs)?;
+        let _compiling = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         let found: Vec<_> = jobs.iter().map(|job| self.cache.get(&job.key)).collect();
         let missing: Vec<_> = jobs
             .iter()

@@ -112,6 +112,14 @@ pub enum JobError {
     /// The GPU's kernels could not be compiled.
     #[error(transparent)]
     Jit(#[from] ocellus_kernels::jit::JitError),
+    /// A GPU failed in a job.
+    #[error("{gpu}: {error}")]
+    OnGpu {
+        /// Its name, as in `cuda:1`.
+        gpu: String,
+        /// How.
+        error: Box<JobError>,
+    },
     /// Reading or writing failed.
     #[error("{what}: {source}")]
     Io {
@@ -150,6 +158,17 @@ pub enum JobError {
 }
 
 impl JobError {
+    /// Names the GPU, where that is what failed and is not named yet.
+    #[must_use]
+    pub fn on_gpu(self, gpu: &str) -> Self {
+        match self {
+            error @ (Self::Kernel(_) | Self::Jit(_)) if !error.to_string().contains(gpu) => {
+                Self::OnGpu { gpu: gpu.to_owned(), error: Box::new(error) }
+            }
+            error => error,
+        }
+    }
+
     /// Shorthand for [`JobError::Io`].
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }

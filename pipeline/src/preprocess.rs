@@ -1,5 +1,6 @@
 //! From pictures to batches of the network's input.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ocellus_kernels::KernelError;
@@ -10,7 +11,7 @@ use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Batch, Deadline, Item, Picture, PictureInfo, Tensor};
 use crate::stage::Stage;
 
-/// The stage: resizes, crops, normalises.
+/// The stage: resizes, crops, normalises. Several may work on one picture.
 pub struct Preprocess {
     preprocessor: Preprocessor,
     /// 3 x height x width of the network's input.
@@ -41,10 +42,10 @@ impl Preprocess {
 }
 
 impl Stage for Preprocess {
-    type In = Item<Picture>;
+    type In = Item<Arc<Picture>>;
     type Out = Item<Tensor>;
 
-    fn process(&mut self, item: Item<Picture>, emit: &mut dyn FnMut(Item<Tensor>)) -> Result<(), JobError> {
+    fn process(&mut self, item: Item<Arc<Picture>>, emit: &mut dyn FnMut(Item<Tensor>)) -> Result<(), JobError> {
         emit(item.and_then(|picture| self.tensor(&picture)));
         Ok(())
     }

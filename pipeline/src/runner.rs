@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 pub use branches::{Branches, Fan, Join, Tag};
 use counters::{Counters, Meter};
 pub use counters::{Report, StageReport};
-pub use in_order::{InOrder, Window};
+pub use in_order::{AsDone, InOrder, Window};
 pub use link::Order;
 use link::{CHUNK, Intake, Outlet, Portion, Room, Taken, queue};
 pub use per_item::PerItem;

@@ -115,8 +115,16 @@ impl CudaEngine {
     /// [`KernelError::Unsupported`] where an operator has no kernel, [`KernelError::OutOfMemory`] where the largest batch
     /// does not fit, [`KernelError::TooLarge`] where it cannot be counted, and where the network cannot be planned, a kernel
     /// not compiled or the driver fails.
-    pub fn new(device: &Device, jit: &Jit, mut planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
-        let stream = Stream::new(device, Priority::Low)?;
+    pub fn new(device: &Device, jit: &Jit, planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
+        Self::on(&Stream::new(device, Priority::Low)?, jit, planner, options)
+    }
+
+    /// The same on a stream that there is.
+    ///
+    /// # Errors
+    /// As [`CudaEngine::new`].
+    pub fn on(stream: &Stream, jit: &Jit, mut planner: Planner, options: &EngineOptions) -> Result<Self, KernelError> {
+        let (stream, device) = (stream.clone(), stream.device());
         let target = target(device, options);
         let one = planner(1)?;
         let signature = Signature::of(&one);

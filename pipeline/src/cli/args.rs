@@ -11,8 +11,11 @@ use ocellus_kernels::jit::{Arch, worker};
 
 use ocellus_kernels::cuda::lower::Precision;
 
-use super::device::Device;
+use super::device::{Device, Gpus};
+use super::job::{JobDesc, ModelDesc, find};
 use crate::decode::DecodeOptions;
+use crate::error::JobError;
+use crate::runner::Order;
 use crate::sink::{Existing, Format};
 
 // Lines of help are at most 80 characters long, or paragraphs that clap breaks where the terminal ends.
@@ -34,6 +37,8 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Say what is on photos
     Classify(Box<ClassifyArgs>),
+    /// Run a job that a file describes, with one or several models
+    Run(Box<super::run::RunArgs>),
     /// Say how far the results for your own files are from a reference
     Parity(Box<super::parity::ParityArgs>),
     /// Show a model's layers, shapes and costs
@@ -71,50 +76,55 @@ say why); 130 interrupted.";
 pub(super) struct ClassifyArgs {
     /// Files, folders (with everything below them), patterns, or - for a list of paths on standard input
     #[arg(required = true, value_name = "INPUT")]
-    pub(super) inputs: Vec<OsString>,
+    inputs: Vec<OsString>,
 
     /// Model: a card (.toml), a network (.onnx), or the name of a card
     #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
-    pub(super) model: String,
+    model: String,
 
-    /// Where the network runs: cpu, cuda, cuda:N, or auto, which is a GPU where there is one that can
+    /// Where the network runs: cpu, cuda, cuda:N, several GPUs as cuda:0,cuda:1 or cuda:all, or auto, which is a GPU
+    /// where there is one that can
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(super) device: Device,
+    device: Device,
 
     /// Arithmetic: fp32, tf32, fp16, bf16, or auto, which is fp16 on a GPU and fp32 on the CPU
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_precision_or_auto)]
-    pub(super) precision: AutoPrecision,
+    precision: AutoPrecision,
 
     /// Images in one run of the network; about five such batches are in memory [default: 64 on a GPU; on the CPU 8, or the
     /// number of threads where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub(super) batch: Option<u32>,
+    batch: Option<u32>,
 
     /// Milliseconds from an image's arrival to its row, as far as waiting for others is to blame: a batch goes on with the
     /// images that are there before the first of them is late, and slow files hold up no others. A batch that fills goes on
     /// at once [default: batches are filled; for - on a GPU 5]
     #[arg(long, value_name = "MS", value_parser = parse_milliseconds)]
-    pub(super) max_latency: Option<Duration>,
+    max_latency: Option<Duration>,
+
+    /// Order of the rows: that of the inputs, or that in which they are done, where none waits for a slower one
+    #[arg(long, default_value = "input", value_parser = PossibleValuesParser::new(ORDERS).try_map(|name| parse_order(&name)))]
+    order: Order,
 
     /// Threads of each of decoding (with resizing) and the network [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(super) threads: Option<u32>,
+    threads: Option<u32>,
 
     /// Most classes reported for an image [default: the model's, or 5]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(super) top: Option<u32>,
+    top: Option<u32>,
 
     /// Lowest score reported, 0 to 1 [default: the model's, or 0]
     #[arg(long, value_name = "SCORE", value_parser = parse_score)]
-    pub(super) threshold: Option<f32>,
+    threshold: Option<f32>,
 
     /// Format of the rows [default: by the name of -o; else a table on a terminal, JSON lines in a pipe]
     #[arg(long, value_parser = PossibleValuesParser::new(Format::NAMES).try_map(|name| name.parse::<Format>()))]
-    pub(super) format: Option<Format>,
+    format: Option<Format>,
 
     /// Write rows to this file. They go to FILE.partial, which gets this name when the job is complete
     #[arg(short, long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
+    output: Option<PathBuf>,
 
     /// Replace FILE if it exists
     #[arg(long, requires = "output", conflicts_with = "resume")]
@@ -127,7 +137,7 @@ pub(super) struct ClassifyArgs {
 
     /// Stop at the first item that fails (exit code 1); its row and those before it are written
     #[arg(long)]
-    pub(super) fail_fast: bool,
+    fail_fast: bool,
 
     /// Truncated and damaged files are errors. Else what is there is decoded and the row says "partial". A GPU's decoders do
     /// not notice all damage that the CPU's does: add --device cpu where that matters
@@ -140,7 +150,7 @@ pub(super) struct ClassifyArgs {
 
     /// Most bytes of a file; larger ones are errors
     #[arg(long, value_name = "N", default_value_t = DecodeOptions::default().max_bytes)]
-    pub(super) max_bytes: u64,
+    max_bytes: u64,
 
     /// Colour under transparent pixels
     #[arg(long, value_name = "RRGGBB", default_value = "ffffff")]
@@ -148,21 +158,21 @@ pub(super) struct ClassifyArgs {
 
     /// Write figures about the job to this file, as JSON
     #[arg(long, value_name = "FILE")]
-    pub(super) stats: Option<PathBuf>,
+    stats: Option<PathBuf>,
 
     /// Serve figures about the job to Prometheus while it runs, under /metrics at this address; 127.0.0.1:0 takes any free port
     #[arg(long, value_name = "ADDR")]
-    pub(super) metrics: Option<String>,
+    metrics: Option<String>,
 
     /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens: up to
     /// 4 million events, about 100 bytes each
     #[arg(long, value_name = "FILE")]
-    pub(super) profile: Option<PathBuf>,
+    profile: Option<PathBuf>,
 
     /// No progress, no summary, no advice. Warnings about what decides the results stay: assumptions about a model without a
     /// card, and where it runs
     #[arg(short, long, conflicts_with = "verbose")]
-    pub(super) quiet: bool,
+    quiet: bool,
 
     /// Also say what each stage did and how long images took, and log what happens; -vv logs more of it
     #[arg(short, long, action = ArgAction::Count)]
@@ -170,21 +180,57 @@ pub(super) struct ClassifyArgs {
 }
 
 impl ClassifyArgs {
-    pub(super) fn decode_options(&self) -> DecodeOptions {
-        DecodeOptions {
-            max_pixels: self.max_pixels,
-            max_bytes: self.max_bytes,
-            strict: self.strict,
-            background: self.background.0,
-        }
+    /// What is to be done.
+    pub(super) fn job(self) -> Result<JobDesc, JobError> {
+        let model = ModelDesc {
+            top: self.top.map(|n| n as usize),
+            threshold: self.threshold,
+            ..ModelDesc::new(find(&self.model)?, self.precision.0)
+        };
+        Ok(JobDesc {
+            inputs: self.inputs,
+            models: vec![model],
+            device: self.device,
+            batch: self.batch.map(|n| n as usize),
+            threads: self.threads.map(|n| n as usize),
+            order: self.order,
+            max_latency: self.max_latency,
+            decode: DecodeOptions {
+                max_pixels: self.max_pixels,
+                max_bytes: self.max_bytes,
+                strict: self.strict,
+                background: self.background.0,
+            },
+            output: self.output,
+            format: self.format,
+            existing: existing(self.overwrite, self.resume),
+            fail_fast: self.fail_fast,
+            stats: self.stats,
+            metrics: self.metrics,
+            profile: self.profile,
+            quiet: self.quiet,
+            verbose: self.verbose,
+        })
     }
+}
 
-    pub(super) fn existing(&self) -> Existing {
-        match (self.overwrite, self.resume) {
-            (true, _) => Existing::Overwrite,
-            (_, true) => Existing::Resume,
-            _ => Existing::Refuse,
-        }
+/// What two switches say together.
+pub(super) fn existing(overwrite: bool, resume: bool) -> Existing {
+    match (overwrite, resume) {
+        (true, _) => Existing::Overwrite,
+        (_, true) => Existing::Resume,
+        _ => Existing::Refuse,
+    }
+}
+
+/// The names of orders.
+const ORDERS: [&str; 2] = ["input", "completion"];
+
+pub(super) fn parse_order(name: &str) -> Result<Order, String> {
+    match name {
+        "input" => Ok(Order::Input),
+        "completion" => Ok(Order::Completion),
+        _ => Err(format!("no order \"{name}\"; there are {}", ORDERS.join(", "))),
     }
 }
 
@@ -203,7 +249,7 @@ pub(super) fn parse_precision(name: &str) -> Result<Precision, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AutoPrecision(pub(super) Option<Precision>);
 
-fn parse_precision_or_auto(name: &str) -> Result<AutoPrecision, String> {
+pub(super) fn parse_precision_or_auto(name: &str) -> Result<AutoPrecision, String> {
     if name == "auto" {
         return Ok(AutoPrecision(None));
     }
@@ -223,6 +269,7 @@ decoding on the JPEG engines and by CPU and GPU together.
 Examples:
   ocellus doctor            the first GPU
   ocellus doctor --gpu 1    the second
+  ocellus doctor --device cuda:all
 
 Exit codes: 0 the GPU path works; 1 it does not, and the last line says what to do.";
 
@@ -232,6 +279,10 @@ pub(super) struct DoctorArgs {
     /// Number of the GPU that is tried
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) gpu: usize,
+
+    /// GPUs that are tried, several as cuda:0,cuda:1 or cuda:all
+    #[arg(long, value_name = "DEVICE", conflicts_with = "gpu")]
+    pub(super) device: Option<Gpus>,
 }
 
 #[derive(Debug, Args)]
@@ -292,7 +343,7 @@ pub(super) struct WarmArgs {
 
 /// Red, green, blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Colour([u8; 3]);
+pub(super) struct Colour(pub(super) [u8; 3]);
 
 impl FromStr for Colour {
     type Err = String;
@@ -306,13 +357,13 @@ impl FromStr for Colour {
     }
 }
 
-fn parse_milliseconds(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_milliseconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|ms| (0.0..=3.6e6).contains(ms)).map(|ms| ms / 1e3);
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.ok_or_else(|| "give milliseconds, 0 to 3600000".into())
 }
 
-fn parse_score(text: &str) -> Result<f32, String> {
+pub(super) fn parse_score(text: &str) -> Result<f32, String> {
     match text.parse() {
         Ok(score) if (0.0..=1.0).contains(&score) => Ok(score),
         _ => Err("give a number from 0 to 1".into()),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 pub(super) use args::BenchArgs;
 use args::{
-    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, On, PreprocessArgs, StartupArgs,
+    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, PreprocessArgs, StartupArgs,
     What, count,
 };
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -75,7 +75,7 @@ fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
 
 /// One after the other, so that the whole can be seen beside its parts.
 fn all(args: &AllArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-    let gpu = gpu(&args.on, signals)?;
+    let gpu = gpu(args.on.gpu, signals)?;
     let desc = InferDesc { precision: args.net.precision, portable: false, batches: INFER_BATCHES.into() };
     let network = infer::measure(&gpu, &open(&args.net)?, &desc, &signals.cancel)?;
     let decoding = decode::measure(&gpu, &usual_decode(&gpu, args)?, &signals.cancel)?;
@@ -103,7 +103,7 @@ fn infer(args: &InferArgs, signals: &Signals) -> Result<Vec<Measurement>, JobErr
     let model = open(&args.net)?;
     let batches = args.batch.iter().map(|n| n.get()).collect();
     let desc = InferDesc { precision: args.net.precision, portable: args.portable, batches };
-    infer::measure(&gpu(&args.on, signals)?, &model, &desc, &signals.cancel)
+    infer::measure(&gpu(args.on.gpu, signals)?, &model, &desc, &signals.cancel)
 }
 
 /// From the file to a network that can run: with an empty cache of kernels, then with what that left in it.
@@ -133,7 +133,7 @@ fn decode(args: &DecodeArgs, signals: &Signals) -> Result<Measurement, JobError>
         workers: args.workers,
         path: args.path,
     };
-    decode::measure(&gpu(&args.on, signals)?, &desc, &signals.cancel)
+    decode::measure(&gpu(args.on.gpu, signals)?, &desc, &signals.cancel)
 }
 
 fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
@@ -141,14 +141,14 @@ fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measuremen
     let output = args.output.unwrap_or_else(|| Output::usual(width_px, height_px));
     let batches = args.batch.iter().map(|n| n.get()).collect();
     let bench = PreprocessBench { width_px, height_px, output, batches };
-    preprocess::measure(&gpu(&args.on, signals)?, &bench, &signals.cancel)
+    preprocess::measure(&gpu(args.on.gpu, signals)?, &bench, &signals.cancel)
 }
 
 fn latency(args: &LatencyArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let spec = ModelSpec::resolve(&args.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
     let model = Model::open(&spec)?;
     let options = Options { precision: args.net.precision, path: args.path, ..Options::default() };
-    let mut classifier = Classifier::new(&gpu(&args.on, signals)?, &model, &options)?;
+    let mut classifier = Classifier::new(&gpu(args.on.gpu, signals)?, &model, &options)?;
     classifier.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let desc = args.kind.corpus(args.pictures);
     let files = corpus::make(&desc, &signals.cancel)?;
@@ -187,8 +187,8 @@ fn corpus(args: &CorpusArgs, signals: &Signals) -> Result<Exit, JobError> {
     Ok(Exit::Done)
 }
 
-fn gpu(on: &On, signals: &Signals) -> Result<Gpu, JobError> {
-    let gpu = Gpu::open(on.gpu, jit_options(CacheDir::Default, signals.compiling.clone())?);
+fn gpu(ordinal: usize, signals: &Signals) -> Result<Gpu, JobError> {
+    let gpu = Gpu::open(ordinal, jit_options(CacheDir::Default, signals.compiling.clone())?);
     gpu.map_err(|error| explained(error.into()))
 }
 

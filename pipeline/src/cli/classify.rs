@@ -1,4 +1,4 @@
-//! `ocellus classify`.
+//! Runs a job: `ocellus classify` and `ocellus run`.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -11,25 +11,22 @@ use std::time::{Duration, Instant};
 use ocellus_kernels::jit::Stop;
 use tracing::info;
 
-use super::args::ClassifyArgs;
 use super::device::{Backend, Chosen, choose};
+use super::job::JobDesc;
 use super::log::Log;
 use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
-use super::stages::{Stages, classify_desc};
+use super::stages::{Classifier, Labelled, Stages};
 use super::stats::{Stats, StatsFile, Tally, empty, open_figures, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::JobError;
-use crate::frame::{Item, Results};
+use crate::frame::Branch;
 use crate::gpu::Precision;
-use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 use crate::observe::trace::{self, Recorded, Recorder};
 use crate::observe::{cpu_time, peak_memory_bytes};
-use crate::postprocess::ClassifyDesc;
 use crate::runner::{Outcome, Pipeline};
-use crate::sink::{Earlier, Existing, Format, Row, Writer, is_stream};
+use crate::sink::{Columns, Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
 
@@ -41,11 +38,10 @@ const STREAM_LATENCY: Duration = Duration::from_millis(5);
 
 /// What a job works with.
 struct Job {
-    args: ClassifyArgs,
+    args: JobDesc,
     inputs: Vec<Input>,
-    model: Model,
+    models: Vec<Classifier>,
     threads: usize,
-    top: usize,
     skipped: Skipped,
     cancel: Cancel,
     /// Of `--profile`.
@@ -58,49 +54,48 @@ struct Job {
     split: Arc<AtomicU64>,
 }
 
-/// Labels the images that the arguments name.
-pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
+/// Labels the images that the job names.
+pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let started = Instant::now();
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
     let format = format_of(&args)?;
-    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
-    let model = Model::open(&spec)?;
+    let models = args.open_models()?;
     // Created first: a job is not run for figures that cannot be written.
     let stats_file = args.stats.as_deref();
     let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
     let profile = open_profile(&args)?;
     let listener = args.metrics.as_deref().map(|address| metrics::bind(address, args.quiet)).transpose()?;
     // Also with -q: what is assumed decides the results, as the device below does.
-    model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    let threads = args.threads.map_or_else(|| available_parallelism().map_or(1, usize::from), |n| n as usize);
-    let top = args.top.map_or(model.card.output.top, |n| n as usize);
+    let warnings = models.iter().flat_map(|model| &model.model.warnings);
+    warnings.for_each(|warning| say(format_args!("warning: {warning}")));
+    let threads = args.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
     let (skipped, cancel, recorder) = (Skipped::default(), Cancel::default(), Recorder::default());
     let (tally, resumed, split) = (Arc::default(), Arc::default(), Arc::default());
-    let mut job = Job { args, inputs, model, threads, top, skipped, cancel, recorder, tally, resumed, split };
+    let mut job = Job { args, inputs, models, threads, skipped, cancel, recorder, tally, resumed, split };
     let compiling = Stop::default();
     signals::watch(job.cancel.clone(), compiling.clone())?;
 
     // Before the output: it takes long and may fail.
-    let Chosen { backend, warnings, note } =
-        choose(&job.args, &job.model, &job.classify_desc(), job.threads, &compiling)?;
+    let Chosen { backend, warnings, note } = choose(&job.args, &job.models, job.threads, &compiling)?;
     for warning in &warnings {
         say(format_args!("warning: {warning}"));
     }
     note.filter(|_| job.args.verbose > 0 && !job.args.quiet).iter().for_each(say);
     let (device, batch) = (backend.name(), backend.batch());
-    let precision = precision_of(&job.args, &backend);
-    info!(model = job.model.name, device, precision, batch, threads, "the network is ready");
+    let (model, precision) = (job.model_names(), job.precisions(&backend));
+    let by_device = images_by_device(&backend);
+    info!(model, device, precision, batch, threads, "the network is ready");
     let progress = Progress::new(job.args.quiet);
     log.around(&progress);
     let (mut writer, earlier) = job.open_output(format, &progress)?;
     let (earlier_rows, earlier_failed) = (earlier.rows(), earlier.failed());
-    if job.args.existing() == Existing::Resume {
+    if job.args.existing == Existing::Resume {
         info!(rows = earlier_rows, failed = earlier_failed, "an earlier job is continued");
     }
     progress.count(&job.inputs, earlier_rows, &job.cancel);
     let watched = listener.map(|listener| {
-        let (model, device, gpus) = (job.model.name.clone(), device.clone(), metrics::gpus(&backend));
-        (listener, Facts { model, device, precision, gpus })
+        let (model, device, precision) = (model.clone(), device.clone(), precision.clone());
+        (listener, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
     });
     let cpu_before = cpu_time();
     let under_way = job.record(profile).and_then(|()| job.pipeline(backend, earlier));
@@ -125,8 +120,9 @@ pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
     let end = job.close(writer, end);
     let stats = Stats {
         version: env!("CARGO_PKG_VERSION"),
-        model: job.model.name.clone(),
+        model,
         device,
+        images_by_device: by_device.into_iter().map(|(name, images)| (name, images.load(Relaxed))).collect(),
         precision,
         threads: job.threads,
         batch,
@@ -152,13 +148,13 @@ pub(super) fn run(args: ClassifyArgs, log: &Log) -> Result<Exit, JobError> {
 }
 
 /// The file that `--profile` names.
-fn open_profile(args: &ClassifyArgs) -> Result<Option<File>, JobError> {
+fn open_profile(args: &JobDesc) -> Result<Option<File>, JobError> {
     let others = [args.output.as_deref(), args.stats.as_deref()];
     args.profile.as_deref().map(|path| open_figures("--profile", path, trace::START, &others)).transpose()
 }
 
 /// The format asked for, or the one that fits where rows go.
-fn format_of(args: &ClassifyArgs) -> Result<Format, JobError> {
+fn format_of(args: &JobDesc) -> Result<Format, JobError> {
     match (args.format, &args.output) {
         (Some(format), _) => Ok(format),
         (None, Some(file)) if is_stream(file) => Ok(Format::Jsonl),
@@ -168,26 +164,26 @@ fn format_of(args: &ClassifyArgs) -> Result<Format, JobError> {
     }
 }
 
-/// The network's arithmetic by name.
-fn precision_of(args: &ClassifyArgs, backend: &Backend) -> &'static str {
+/// Counters of the images that each GPU is given.
+fn images_by_device(backend: &Backend) -> Vec<(String, Arc<AtomicU64>)> {
     match backend {
-        Backend::Cpu { .. } => name_of(Precision::Fp32),
-        Backend::Gpu(_) => name_of(args.precision.0.unwrap_or(Precision::Fp16)),
+        Backend::Cpu { .. } => Vec::new(),
+        Backend::Gpus(lanes) => lanes.iter().map(|lane| (lane.name().to_string(), lane.images())).collect(),
     }
 }
 
 impl Job {
     fn open_output(&self, format: Format, progress: &Progress) -> Result<(Writer, Earlier), JobError> {
         if let Some(file) = &self.args.output {
-            return Writer::to_file(file, format, self.args.existing(), self.top);
+            return Writer::to_file(file, format, self.args.existing, &self.columns());
         }
         let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
         let stdout = Box::new(progress.around(io::stdout()));
-        Ok((Writer::to_stream(stdout, format, self.top, width)?, Earlier::default()))
+        Ok((Writer::to_stream(stdout, format, &self.columns(), width)?, Earlier::default()))
     }
 
     /// All stages, at work.
-    fn pipeline(&self, backend: Backend, mut earlier: Earlier) -> Result<Pipeline<Item<Results>>, JobError> {
+    fn pipeline(&self, backend: Backend, mut earlier: Earlier) -> Result<Pipeline<Labelled>, JobError> {
         let walk = Walk::new(self.inputs.clone(), self.skipped.clone(), self.cancel.clone());
         let resumed = Arc::clone(&self.resumed);
         let missing = walk.filter(move |found| {
@@ -197,29 +193,52 @@ impl Job {
         });
         let items = missing.enumerate().map(|(id, found)| found.into_item(id as u64));
         let stages = Stages {
-            model: &self.model,
-            decode: self.args.decode_options(),
-            classify: self.classify_desc(),
+            models: &self.models,
+            decode: self.args.decode,
             threads: self.threads,
             max_latency: self.max_latency(&backend),
+            order: self.args.order,
             cancel: self.cancel.clone(),
             recorder: self.recorder.clone(),
             split: Arc::clone(&self.split),
         };
         match backend {
-            Backend::Cpu { engine, batch } => stages.on_cpu(items, engine, batch),
-            Backend::Gpu(lane) => stages.on_gpu(items, *lane),
+            Backend::Cpu { engines, batch } => stages.on_cpu(items, engines, batch),
+            Backend::Gpus(lanes) => stages.on_gpus(items, lanes),
         }
     }
 
-    fn classify_desc(&self) -> ClassifyDesc {
-        classify_desc(&self.model, self.top, self.args.threshold)
+    /// What rows call the models, where there are several.
+    fn names(&self) -> Vec<Arc<str>> {
+        let several = self.models.len() > 1;
+        self.models.iter().filter(|_| several).map(|model| Arc::clone(&model.name)).collect()
+    }
+
+    /// What the rows hold.
+    fn columns(&self) -> Columns {
+        let top = self.models.iter().map(|model| model.classify.top).max().unwrap_or(0);
+        Columns { top, models: self.names() }
+    }
+
+    fn model_names(&self) -> String {
+        self.models.iter().map(|model| &*model.name).collect::<Vec<_>>().join(",")
+    }
+
+    /// The networks' arithmetic by name: once where it is the same for all.
+    fn precisions(&self, backend: &Backend) -> String {
+        let of = |model: &Classifier| match backend {
+            Backend::Cpu { .. } => name_of(Precision::Fp32),
+            Backend::Gpus(_) => name_of(model.precision.unwrap_or(Precision::Fp16)),
+        };
+        let mut names: Vec<_> = self.models.iter().map(of).collect();
+        names.dedup();
+        names.join(",")
     }
 
     /// A list of paths may come as slowly as its photos are taken. On the CPU a small batch costs more than it gains.
     fn max_latency(&self, backend: &Backend) -> Option<Duration> {
         let is_stream = self.inputs.iter().any(|input| matches!(input, Input::Stdin));
-        let usual = is_stream && matches!(backend, Backend::Gpu(_));
+        let usual = is_stream && matches!(backend, Backend::Gpus(_));
         self.args.max_latency.or(usual.then_some(STREAM_LATENCY))
     }
 
@@ -239,7 +258,7 @@ impl Job {
     /// Runs the stages and writes the rows, showing figures meanwhile to those who ask at the address.
     fn work(
         &self,
-        pipeline: Pipeline<Item<Results>>,
+        pipeline: Pipeline<Labelled>,
         writer: &mut Writer,
         progress: &Progress,
         watched: Option<(TcpListener, Facts)>,
@@ -250,15 +269,21 @@ impl Job {
             Metrics { facts, monitor: pipeline.monitor(), tally, skipped, resumed, split }.serve(listener)
         });
         let _server = server.transpose()?;
-        Ok(pipeline.run(|item| {
-            let failure = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
+        let (names, mut failure) = (self.names(), None);
+        Ok(pipeline.run(|Branch { branch, value: item }| {
+            let error = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
             let arrived = item.arrived;
-            let row = Row::new(item);
+            let row = Row { model: names.get(branch).cloned(), ..Row::new(item) };
             writer.write(&row)?;
             let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-            tally.add(&row, arrived);
+            tally.add(&row, arrived, branch == 0);
+            failure = failure.take().or(error);
+            // The rows of an input stay together.
+            if branch + 1 < self.models.len() {
+                return Ok(());
+            }
             progress.row(tally.failed);
-            match failure {
+            match failure.take() {
                 Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
                 None => Ok(()),
             }

@@ -1,33 +1,43 @@
-//! Where the network runs: the CPU or a GPU, chosen or asked for.
+//! Where the networks run: the CPU or GPUs, chosen or asked for.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
+use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::device;
 use ocellus_kernels::engine::Engine;
 use ocellus_kernels::jit::{CacheDir, JitOptions, Stop};
 
-use super::args::ClassifyArgs;
+use super::job::JobDesc;
+use super::stages::Classifier;
 use crate::error::JobError;
-use crate::gpu::{Gpu, Lane, LaneOptions, MAX_K, Precision};
+use crate::gpu::{Gpu, Lane, LaneModel, MAX_K, Precision};
 use crate::infer::cpu_engine;
-use crate::model::load::Model;
-use crate::postprocess::{ClassifyDesc, ClassifyRanked};
+use crate::postprocess::ClassifyRanked;
 
 /// Images in a batch on the CPU where neither the user nor the number of threads asks for more.
 pub(super) const CPU_BATCH: usize = 8;
 /// Images in a batch on a GPU where the user does not say.
 pub(super) const GPU_BATCH: usize = 64;
 
-/// Where the user wants the network to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where the user wants the networks to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Device {
     /// A GPU where there is one that can, else the CPU.
     Auto,
     /// The CPU.
     Cpu,
-    /// The GPU of this number.
-    Cuda(usize),
+    /// GPUs.
+    Cuda(Gpus),
+}
+
+/// Which GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Gpus {
+    /// Those of these numbers, each once.
+    Listed(Vec<usize>),
+    /// All that can.
+    All,
 }
 
 impl FromStr for Device {
@@ -37,29 +47,70 @@ impl FromStr for Device {
         match text {
             "auto" => Ok(Self::Auto),
             "cpu" => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(0)),
-            _ => match text.strip_prefix("cuda:") {
-                Some(list) if list.contains(',') => {
-                    Err("several GPUs are not supported yet; name one, as in cuda:0".into())
-                }
-                Some(number) => number.parse().map(Self::Cuda).map_err(|_| "no such device; write cuda:0".into()),
-                None => Err("no such device; use auto, cpu, cuda or cuda:N".into()),
+            _ => match text.parse() {
+                Ok(gpus) => Ok(Self::Cuda(gpus)),
+                Err(_) if !text.starts_with("cuda") => Err("no such device; use auto, cpu, cuda or cuda:N".into()),
+                Err(why) => Err(why),
             },
         }
     }
 }
 
-/// Where the network runs, ready.
+impl FromStr for Gpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cuda" => return Ok(Self::Listed(vec![0])),
+            "cuda:all" => return Ok(Self::All),
+            _ => {}
+        }
+        let number = |name: &str| name.strip_prefix("cuda:").and_then(|number| number.parse::<u16>().ok());
+        let mut listed = Vec::new();
+        for name in text.split(',') {
+            let Some(number) = number(name).map(usize::from) else {
+                let shown =
+                    if text.contains(',') { format!("\"{name}\" in the list is no GPU") } else { "no such GPU".into() };
+                return Err(format!("{shown}; write cuda:0, or cuda:0,cuda:1, or cuda:all"));
+            };
+            if listed.contains(&number) {
+                return Err(format!("cuda:{number} is named twice"));
+            }
+            listed.push(number);
+        }
+        Ok(Self::Listed(listed))
+    }
+}
+
+impl Gpus {
+    /// The number of the only one; `what` is for one.
+    pub(super) fn one(&self, what: &str) -> Result<usize, JobError> {
+        match self {
+            Self::Listed(listed) if listed.len() == 1 => Ok(listed[0]),
+            _ => Err(JobError::Usage(format!("--device: {what} works on one GPU; name one, as in cuda:0"))),
+        }
+    }
+
+    /// Their numbers; all of this machine may be none.
+    pub(super) fn ordinals(&self) -> Result<Vec<usize>, JobError> {
+        match self {
+            Self::Listed(listed) => Ok(listed.clone()),
+            Self::All => Ok((0..device::Device::count()?).collect()),
+        }
+    }
+}
+
+/// Where the networks run, ready.
 pub(super) enum Backend {
     /// On the CPU.
     Cpu {
-        /// The network.
-        engine: Box<dyn Engine>,
+        /// One for each model.
+        engines: Vec<Box<dyn Engine>>,
         /// Images in a batch.
         batch: usize,
     },
-    /// On a GPU.
-    Gpu(Box<Lane>),
+    /// On GPUs, one at least.
+    Gpus(Vec<Lane>),
 }
 
 /// A choice and what is to be said about it.
@@ -76,47 +127,51 @@ impl Backend {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Cpu { .. } => "cpu".into(),
-            Self::Gpu(lane) => lane.name(),
+            Self::Gpus(lanes) => lanes.iter().map(|lane| &**lane.name()).collect::<Vec<_>>().join(","),
         }
     }
 
-    /// Most images in one run of the network.
+    /// Most images in one run of a network.
     pub(super) fn batch(&self) -> usize {
         match self {
             Self::Cpu { batch, .. } => *batch,
-            Self::Gpu(lane) => lane.batch(),
+            Self::Gpus(lanes) => lanes.iter().map(Lane::batch).min().unwrap_or(0),
         }
     }
 }
 
-/// Prepares the network where the arguments say; `desc` says what becomes of its output, `stop` ends the compilation of
-/// kernels, and with it the job.
-pub(super) fn choose(
-    args: &ClassifyArgs,
-    model: &Model,
-    desc: &ClassifyDesc,
-    threads: usize,
-    stop: &Stop,
-) -> Result<Chosen, JobError> {
-    let cpu = |warnings, note| {
-        let batch = args.batch.map_or(CPU_BATCH.max(threads), |n| n as usize);
-        let backend = Backend::Cpu { engine: cpu_engine(model, threads)?, batch };
-        Ok(Chosen { backend, warnings, note })
+/// Prepares the networks where the job says; `stop` ends the compilation of kernels, and with it the job.
+pub(super) fn choose(job: &JobDesc, models: &[Classifier], threads: usize, stop: &Stop) -> Result<Chosen, JobError> {
+    let cpu = |mut warnings: Vec<String>, note| {
+        let batch = job.batch.unwrap_or(CPU_BATCH.max(threads));
+        let engines = models.iter().map(|model| cpu_engine(&model.model, threads)).collect::<Result<_, _>>()?;
+        if models.iter().any(|model| model.copies > NonZeroUsize::MIN) {
+            warnings.push("instances: on the CPU each model runs once, with all threads".into());
+        }
+        Ok(Chosen { backend: Backend::Cpu { engines, batch }, warnings, note })
     };
-    let gpu = |ordinal| -> Result<Chosen, JobError> {
+    let gpus = |gpus: &Gpus| -> Result<Chosen, JobError> {
         // Whatever was stopped has an error of its own.
         let cause = |error| if stop.is_set() { JobError::Interrupted } else { error };
-        let lane = lane(args, model, desc, ordinal, stop).map_err(cause)?;
-        Ok(Chosen { warnings: lane.warnings().to_vec(), backend: Backend::Gpu(Box::new(lane)), note: None })
+        let batch = job.batch.and_then(NonZeroUsize::new).or(NonZeroUsize::new(GPU_BATCH));
+        let (lanes, left_out) = lanes(gpus, models, batch.unwrap_or(NonZeroUsize::MIN), stop).map_err(cause)?;
+        let mut warnings = left_out;
+        for warning in lanes.iter().flat_map(Lane::warnings) {
+            // What is wrong with the cache is said by all of them.
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+        Ok(Chosen { warnings, backend: Backend::Gpus(lanes), note: None })
     };
-    let only_gpu = args.precision.0.is_some_and(|precision| precision != Precision::Fp32);
-    match args.device {
+    let only_gpu = models.iter().any(|model| model.precision.is_some_and(|precision| precision != Precision::Fp32));
+    match &job.device {
         Device::Cpu if only_gpu => {
             Err(JobError::Usage("--precision: the CPU computes in fp32 only; drop it or use --device cuda".into()))
         }
         Device::Cpu => cpu(Vec::new(), None),
-        Device::Cuda(ordinal) => gpu(ordinal).map_err(explained),
-        Device::Auto => match gpu(0) {
+        Device::Cuda(listed) => gpus(listed).map_err(explained),
+        Device::Auto => match gpus(&Gpus::Listed(vec![0])) {
             Err(JobError::Interrupted) => Err(JobError::Interrupted),
             Err(error) if only_gpu => Err(JobError::Usage(format!(
                 "--precision: the CPU computes in fp32 only, and no GPU can be used. {error}"
@@ -131,24 +186,54 @@ pub(super) fn choose(
     }
 }
 
-fn lane(
-    args: &ClassifyArgs,
-    model: &Model,
-    desc: &ClassifyDesc,
-    ordinal: usize,
+/// Lanes on these GPUs, and a line for each that is left out: of [`Gpus::All`] those that cannot, unless none can.
+pub(super) fn lanes(
+    gpus: &Gpus,
+    models: &[Classifier],
+    batch: NonZeroUsize,
     stop: &Stop,
-) -> Result<Lane, JobError> {
-    let ranks = ClassifyRanked::ranks(desc);
-    if ranks > MAX_K {
-        let most = MAX_K - usize::from(desc.background);
+) -> Result<(Vec<Lane>, Vec<String>), JobError> {
+    if let Some(model) = models.iter().find(|model| ClassifyRanked::ranks(&model.classify) > MAX_K) {
+        let most = MAX_K - usize::from(model.classify.background);
         return Err(JobError::Usage(format!("--top: a GPU finds at most {most} classes, --device cpu more")));
     }
-    let options = LaneOptions {
-        precision: args.precision.0.unwrap_or(Precision::Fp16),
-        batch: NonZeroUsize::new(args.batch.map_or(GPU_BATCH, |n| n as usize)).unwrap_or(NonZeroUsize::MIN),
-        ranks,
-    };
-    Lane::new(Gpu::open(ordinal, jit_options(CacheDir::Default, stop.clone())?)?, model, &options)
+    let ordinals = gpus.ordinals()?;
+    let opened = Gpu::open_all(&ordinals, &jit_options(CacheDir::Default, stop.clone())?);
+    let (mut able, mut failed) = (Vec::new(), Vec::new());
+    for (ordinal, gpu) in ordinals.into_iter().zip(opened) {
+        match gpu {
+            Ok(gpu) => able.push(gpu),
+            Err(error) => failed.push((ordinal, error.into())),
+        }
+    }
+    if *gpus != Gpus::All && !failed.is_empty() {
+        return Err(failed.swap_remove(0).1);
+    }
+    let numbers: Vec<_> = able.iter().map(|gpu| gpu.device.facts().ordinal).collect();
+    let models: Vec<_> = models.iter().map(lane_model).collect();
+    let mut lanes = Vec::new();
+    for (ordinal, lane) in numbers.into_iter().zip(Lane::all(able, &models, batch)) {
+        match lane {
+            Ok(lane) => lanes.push(lane),
+            Err(error) => failed.push((ordinal, error)),
+        }
+    }
+    if lanes.is_empty() || *gpus != Gpus::All && !failed.is_empty() {
+        let none = || KernelError::gpu("there is no GPU on this machine").into();
+        return Err(failed.into_iter().next().map_or_else(none, |(_, error)| error));
+    }
+    let left_out = failed.into_iter().map(|(ordinal, error)| format!("cuda:{ordinal} is left out: {error}"));
+    Ok((lanes, left_out.collect()))
+}
+
+fn lane_model(model: &Classifier) -> LaneModel<'_> {
+    LaneModel {
+        model: &model.model,
+        precision: model.precision.unwrap_or(Precision::Fp16),
+        ranks: ClassifyRanked::ranks(&model.classify),
+        priority: model.priority,
+        copies: model.copies,
+    }
 }
 
 /// Says what can be done where there is no GPU to use.
@@ -171,11 +256,35 @@ mod tests {
 
     #[test]
     fn devices_have_names() {
-        let parsed = ["auto", "cpu", "cuda", "cuda:0", "cuda:12"].map(str::parse);
-        assert_eq!(parsed, [Device::Auto, Device::Cpu, Device::Cuda(0), Device::Cuda(0), Device::Cuda(12)].map(Ok));
-        for bad in ["cudas", "", "cuda:", "cuda:x", "cuda:-1", "cuda:0,cuda:1", "gpu"] {
+        let listed = |numbers: &[usize]| Ok(Device::Cuda(Gpus::Listed(numbers.to_vec())));
+        assert_eq!(["auto", "cpu"].map(str::parse), [Ok(Device::Auto), Ok(Device::Cpu)]);
+        assert_eq!("cuda:all".parse(), Ok(Device::Cuda(Gpus::All)));
+        for (name, numbers) in [
+            ("cuda", &[0][..]),
+            ("cuda:0", &[0]),
+            ("cuda:12", &[12]),
+            ("cuda:0,cuda:1", &[0, 1]),
+            ("cuda:3,cuda:0", &[3, 0]),
+        ] {
+            assert_eq!(name.parse(), listed(numbers), "{name}");
+        }
+        for (bad, hint) in [
+            ("cudas", "cuda:0"),
+            ("", "cuda:N"),
+            ("gpu", "cuda:N"),
+            ("cuda:", "cuda:0"),
+            ("cuda:x", "cuda:0"),
+            ("cuda:-1", "cuda:0"),
+            ("cuda:0,", "\"\" in the list"),
+            ("cuda:0,,cuda:1", "\"\" in the list"),
+            ("cuda:0,1", "\"1\" in the list"),
+            ("cuda:0,cpu", "\"cpu\" in the list"),
+            ("cuda:0,cuda:all", "\"cuda:all\" in the list"),
+            ("cuda:1,cuda:0,cuda:1", "cuda:1 is named twice"),
+            ("cuda:70000", "cuda:0"),
+        ] {
             let error = bad.parse::<Device>().unwrap_err();
-            assert!(error.contains("cuda"), "{bad}: {error}");
+            assert!(error.contains(hint), "{bad}: {error}");
         }
     }
 }

@@ -21,7 +21,7 @@ use ocellus_kernels::tensor::{DType, Layout};
 use ocellus_sys::nvjpeg::Nvjpeg;
 use ocellus_sys::{Attempt, Library, LoadError};
 
-use super::device::jit_options;
+use super::device::{Gpus, jit_options};
 use super::{Exit, args::DoctorArgs};
 use crate::bench::corpus::{self, CorpusDesc};
 use crate::decode::{DecodeOptions, decode};
@@ -53,11 +53,13 @@ pub(super) fn run(args: &DoctorArgs) -> Exit {
     line("compiled kernels", folder.map_or_else(|| "no folder".into(), |folder| folder.display().to_string()));
     let works = match gpus(args) {
         Ok(works) => works,
-        Err(_) if Device::count().is_ok_and(|count| (1..=args.gpu).contains(&count)) => {
-            print(format_args!("\nNothing was tried: there is no cuda:{}; give the number of a GPU above", args.gpu));
-            return Exit::Failed;
-        }
         Err(error) => {
+            let count = Device::count().unwrap_or(0);
+            let missing = ordinals(args).ok().and_then(|listed| listed.into_iter().find(|ordinal| *ordinal >= count));
+            if let Some(missing) = missing.filter(|_| count > 0) {
+                print(format_args!("\nNothing was tried: there is no cuda:{missing}; give the number of a GPU above"));
+                return Exit::Failed;
+            }
             print(format_args!("\nThe GPU path does not work: {error}\nThe CPU does: ocellus classify --device cpu"));
             return Exit::Failed;
         }
@@ -91,8 +93,8 @@ fn places(error: &LoadError) -> Vec<String> {
     places
 }
 
-/// How well the GPU path works.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How well the GPU path works, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Works {
     Fully,
     WithoutJpeg,
@@ -144,14 +146,39 @@ fn gpus(args: &DoctorArgs) -> Result<Works, JobError> {
         );
     }
     // Without what earlier runs left: the compiler is to be tried.
-    let gpu = Gpu::open(args.gpu, jit_options(CacheDir::None, Stop::default())?)?;
+    let options = jit_options(CacheDir::None, Stop::default())?;
+    let gpus = ordinals(args)?.into_iter().map(|ordinal| Gpu::open(ordinal, options.clone()));
+    let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
+    let first = gpus.first().ok_or_else(|| KernelError::gpu("there is no GPU on this machine"))?;
+    libraries(first);
+    let mut works = Works::Fully;
+    for gpu in &gpus {
+        if gpus.len() > 1 {
+            print(format_args!("\ncuda:{}", gpu.device.facts().ordinal));
+        }
+        works = works.max(try_gpu(gpu)?);
+    }
+    Ok(works)
+}
+
+/// Numbers of those that are tried.
+fn ordinals(args: &DoctorArgs) -> Result<Vec<usize>, JobError> {
+    args.device.as_ref().map_or_else(|| Ok(vec![args.gpu]), Gpus::ordinals)
+}
+
+/// What compiles and decodes.
+fn libraries(gpu: &Gpu) {
     let (major, minor) = gpu.jit.version();
     line("NVRTC", format_args!("{major}.{minor}, compiles for {}", gpu.jit.arch()));
     if let Ok(version) = Nvjpeg::load().map_err(|e| e.to_string()).and_then(|n| n.version().map_err(|e| e.to_string()))
     {
         line("nvJPEG", format_args!("{}.{}.{}", version.0, version.1, version.2));
     }
-    let jpeg = Jpeg::new(&gpu);
+}
+
+/// Tries a GPU.
+fn try_gpu(gpu: &Gpu) -> Result<Works, JobError> {
+    let jpeg = Jpeg::new(gpu);
     if let Ok(jpeg) = &jpeg {
         let engines = jpeg.hardware().map_or_else(
             || "none that this program can use".into(),
@@ -161,7 +188,7 @@ fn gpus(args: &DoctorArgs) -> Result<Works, JobError> {
     }
     print("");
     let started = Instant::now();
-    let kernel = run_a_kernel(&gpu).map(|()| format!(", {:.0} ms", started.elapsed().as_secs_f64() * 1e3));
+    let kernel = run_a_kernel(gpu).map(|()| format!(", {:.0} ms", started.elapsed().as_secs_f64() * 1e3));
     let mut passed = tell("compile and run a kernel", kernel);
     let jpeg = match jpeg {
         Ok(jpeg) => jpeg,
@@ -170,7 +197,7 @@ fn gpus(args: &DoctorArgs) -> Result<Works, JobError> {
             return Ok(if passed { Works::WithoutJpeg } else { Works::Badly });
         }
     };
-    let mut bench = Bench::new(&gpu, &jpeg)?;
+    let mut bench = Bench::new(gpu, &jpeg)?;
     if jpeg.hardware().is_some() {
         passed &= tell("decode on the JPEG engines", bench.decode(JpegPath::Hardware));
     }

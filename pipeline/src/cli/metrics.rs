@@ -10,6 +10,7 @@ use super::device::Backend;
 use super::say;
 use super::stats::Tally;
 use crate::error::JobError;
+use crate::gpu::Lane;
 use crate::observe::exposition::{Exposition, Kind};
 use crate::observe::http::{PATH, Server};
 use crate::observe::{cpu_time, memory_bytes};
@@ -20,7 +21,7 @@ use crate::source::Skipped;
 pub(super) struct Facts {
     pub(super) model: String,
     pub(super) device: String,
-    pub(super) precision: &'static str,
+    pub(super) precision: String,
     /// Of each GPU its name, and who knows how it is.
     pub(super) gpus: Vec<(String, nvml::Monitor)>,
 }
@@ -47,9 +48,12 @@ pub(super) fn bind(address: &str, quiet: bool) -> Result<TcpListener, JobError> 
 
 /// Those that can be asked how the GPUs are. Without NVML, or where it does not know a GPU, its figures are absent.
 pub(super) fn gpus(backend: &Backend) -> Vec<(String, nvml::Monitor)> {
-    let Backend::Gpu(lane) = backend else { return Vec::new() };
-    let monitor = lane.pci_bus_id().and_then(|id| nvml::Monitor::new(&id).ok().flatten());
-    monitor.map(|monitor| (lane.name(), monitor)).into_iter().collect()
+    let Backend::Gpus(lanes) = backend else { return Vec::new() };
+    let monitor = |lane: &Lane| {
+        let monitor = lane.pci_bus_id().and_then(|id| nvml::Monitor::new(&id).ok().flatten());
+        Some((lane.name().to_string(), monitor?))
+    };
+    lanes.iter().filter_map(monitor).collect()
 }
 
 impl Metrics {

@@ -4,13 +4,16 @@ mod args;
 mod bench;
 mod cache;
 mod classify;
+mod config;
 mod device;
 mod doctor;
 mod inspect;
+mod job;
 mod log;
 mod metrics;
 mod parity;
 mod progress;
+mod run;
 mod signals;
 mod stages;
 mod stats;
@@ -63,12 +66,14 @@ pub fn main() -> ExitCode {
 fn run(command: args::Command) -> Result<Exit, JobError> {
     let log = match &command {
         args::Command::Classify(args) => Log::start(args.verbose)?,
+        args::Command::Run(args) => Log::start(args.verbose)?,
         // Its stderr belongs to the process that started it.
         args::Command::JitWorker => Log::default(),
         _ => Log::start(0)?,
     };
     match command {
-        args::Command::Classify(args) => classify::run(*args, &log),
+        args::Command::Classify(args) => classify::run(args.job()?, &log),
+        args::Command::Run(args) => classify::run(args.job()?, &log),
         args::Command::Parity(args) => parity::run(&args),
         args::Command::Inspect(args) => inspect::run(&args),
         args::Command::Cache(args) => cache::run(&args),

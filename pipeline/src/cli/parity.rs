@@ -47,9 +47,9 @@ pub(super) fn run(args: &ParityArgs) -> Result<Exit, JobError> {
         model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     }
     let job = Job { args, inputs, model: &model, cancel };
-    match args.device {
+    match &args.device {
         Device::Cpu => job.on_cpu(&output, "--device cpu"),
-        Device::Cuda(ordinal) => job.on_gpu(&output, job.gpu(ordinal, &compiling).map_err(explained)?),
+        Device::Cuda(gpus) => job.on_gpu(&output, job.gpu(gpus.one("parity")?, &compiling).map_err(explained)?),
         Device::Auto => match job.gpu(0, &compiling) {
             Ok(gpu) => job.on_gpu(&output, gpu),
             Err(JobError::Interrupted) => Err(JobError::Interrupted),

@@ -1,5 +1,6 @@
 //! The stages between a list of files and their results, put together.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -8,29 +9,43 @@ use ocellus_kernels::engine::Engine;
 
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
-use crate::frame::{Deadline, Item, Results};
-use crate::gpu::{Collect, InferParts, Lane, LoadParts};
+use crate::frame::{Branch, Deadline, Item, Results};
+use crate::gpu::{self, Collect, InferParts, Lane, LoadParts, Named, Precision, Priority, WorkBatcher};
 use crate::infer::Infer;
 use crate::model::load::Model;
 use crate::observe::Recorder;
 use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked};
 use crate::preprocess::{Batcher, Preprocess};
-use crate::runner::{InOrder, Order, PerItem, Pipeline, Then, Window};
+use crate::runner::{AsDone, Branches, Fan, InOrder, Join, Order, PerItem, Pipeline, Tag, Then, Window};
 use crate::source::{ReadAhead, ReadLarge};
 use crate::stage::Cancel;
 
 /// Threads that read files: enough to hide a slow disk, few enough not to trouble a good one.
 const READERS: usize = 4;
 
+/// A model of a job, and what becomes of its output.
+pub(super) struct Classifier {
+    /// As rows name it where there are several.
+    pub(super) name: Arc<str>,
+    pub(super) model: Model,
+    pub(super) classify: ClassifyDesc,
+    /// Arithmetic; `None` is what fits the device.
+    pub(super) precision: Option<Precision>,
+    /// On a GPU: whose work goes first, and how many networks take batches in turn.
+    pub(super) priority: Priority,
+    pub(super) copies: NonZeroUsize,
+}
+
 /// What the stages of a job are made from.
 pub(super) struct Stages<'a> {
-    pub(super) model: &'a Model,
+    pub(super) models: &'a [Classifier],
     pub(super) decode: DecodeOptions,
-    pub(super) classify: ClassifyDesc,
     /// That decode, or look at files for those who do.
     pub(super) threads: usize,
     /// From an item's arrival to its row, as far as waiting for others goes; `None` fills batches.
     pub(super) max_latency: Option<Duration>,
+    /// Of the rows.
+    pub(super) order: Order,
     pub(super) cancel: Cancel,
     pub(super) recorder: Recorder,
     /// Counts batches that the GPU had no memory for at once.
@@ -41,38 +56,43 @@ pub(super) struct Stages<'a> {
 type Make<S> = Box<dyn FnMut() -> Result<S, JobError> + Send>;
 /// From files to pictures on the CPU.
 type Decoder = Then<ReadLarge, PerItem<Decode, Make<Decode>>>;
-/// From files to the network's input on the CPU. On one thread: neither large files nor pictures in full size wait in a
+/// From files to each network's input on the CPU. On one thread: neither large files nor pictures in full size wait in a
 /// queue.
-type Resizer = Then<Decoder, PerItem<Preprocess, Make<Preprocess>>>;
+type Resizer = Then<Decoder, Fan<PerItem<Preprocess, Make<Preprocess>>>>;
+/// What comes out: of each input a result for each model, one after another. The branch is the model.
+pub(super) type Labelled = Branch<Item<Results>>;
 
 impl Stages<'_> {
-    /// From files to results on the CPU.
+    /// From files to results on the CPU; an engine for each model.
     pub(super) fn on_cpu(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
-        engine: Box<dyn Engine>,
+        engines: Vec<Box<dyn Engine>>,
         batch: usize,
-    ) -> Result<Pipeline<Item<Results>>, JobError> {
+    ) -> Result<Pipeline<Labelled>, JobError> {
         let resizer = self.resizer();
         let workers = (0..self.threads).map(|_| resizer()).collect::<Result<Vec<_>, JobError>>()?;
         let latency = self.max_latency.map(Latency::new);
+        let batcher = |_| Batcher::new(batch).with_deadline(latency.as_ref().map(Latency::deadline));
+        let classify = self.models.iter().map(|model| Classify::new(model.classify.clone()));
         let results = self
             .source(items, latency.as_ref())?
             .pool("read", vec![ReadAhead::new(self.decode.max_bytes); READERS])?
             .pool("decode+resize", workers)?
-            .stage("batch", Batcher::new(batch).with_deadline(latency.as_ref().map(Latency::deadline)))?
-            .stage("infer", Infer::new(engine))?
-            .stage("postprocess", Classify::new(self.classify.clone()))?;
-        in_order(results, latency)
+            .stage("batch", Branches(Tag::each(engines.iter().map(batcher))))?
+            .stage("infer", Branches(Tag::each(engines.into_iter().map(Infer::new))))?
+            .stage("postprocess", Then(Branches(Tag::each(classify)), Join::new(self.models.len())))?;
+        self.in_order(results, latency)
     }
 
-    /// From files to results on a GPU.
-    pub(super) fn on_gpu(
+    /// From files to results on GPUs, one lane each.
+    pub(super) fn on_gpus(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
-        lane: Lane,
-    ) -> Result<Pipeline<Item<Results>>, JobError> {
-        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, lane.decodes()));
+        lanes: Vec<Lane>,
+    ) -> Result<Pipeline<Labelled>, JobError> {
+        let decodes = lanes.iter().any(Lane::decodes);
+        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
         // On one thread, so that the file is looked at while it is in the core's cache.
         let reader = || {
             let split = split.clone();
@@ -80,19 +100,36 @@ impl Stages<'_> {
         };
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
         // Before the source starts: nvJPEG takes its time.
-        let stages = lane.stages(self.decoder(), &self.recorder)?;
-        let resizer = self.resizer();
-        let parts = LoadParts::new(stages.parts, resizer()?, Arc::clone(&self.split));
-        let infer = InferParts::new(stages.infer, resizer()?, Arc::clone(&self.split));
+        let lanes = Lane::all_stages(lanes, self.decoder(), &self.recorder)?;
+        let (count, resizer) = (lanes.len(), self.resizer());
+        // What all of them take.
+        let most_images = lanes.iter().map(|lane| lane.most_images).min().unwrap_or(1);
+        let most_bytes = lanes.iter().map(|lane| lane.most_bytes).min().unwrap_or(0);
+        let (mut loaders, mut networks) = (Vec::new(), Vec::new());
+        for (branch, lane) in lanes.into_iter().enumerate() {
+            let named = |stage| Tag { branch, stage: Named { gpu: Arc::clone(&lane.name), stage } };
+            loaders.extend(lane.loaders.into_iter().map(named));
+            let parts = LoadParts::new(lane.parts, resizer()?, Arc::clone(&self.split));
+            let infer = InferParts::new(lane.networks, resizer()?, lane.images, Arc::clone(&self.split));
+            networks.push(Named { gpu: lane.name, stage: Then(parts, infer) });
+        }
+        let collector = || {
+            let classify = self.models.iter().map(|model| ClassifyRanked::new(model.classify.clone()));
+            Then(Collect, Branches(Tag::each(classify)))
+        };
         let latency = self.max_latency.map(Latency::new);
+        let batcher = WorkBatcher::new(most_images, most_bytes);
         let results = self
             .source(items, latency.as_ref())?
             .pool("read+split", readers)?
-            .stage("batch", stages.batcher.with_deadline(latency.as_ref().map(Latency::deadline)))?
-            .pool("load", stages.loaders)?
-            .stage("infer", Then(parts, infer))?
-            .stage("postprocess", Then(Collect, ClassifyRanked::new(self.classify.clone())))?;
-        in_order(results, latency)
+            .stage("batch", batcher.with_deadline(latency.as_ref().map(Latency::deadline)))?
+            .pool("load", loaders)?
+            .room(gpu::room(count))
+            .stage("infer", Branches(networks))?
+            .pool("postprocess", (0..count).map(|_| collector()))?;
+        let models = self.models.len();
+        let results = if models == 1 { results } else { results.stage("join", Join::new(models))? };
+        self.in_order(results, latency)
     }
 
     /// The items, in pools of the order that fits.
@@ -103,11 +140,20 @@ impl Stages<'_> {
     ) -> Result<Pipeline<Item<()>>, JobError> {
         let cancel = self.cancel.clone();
         match latency {
-            Some(latency) => {
+            Some(latency) if self.order == Order::Input => {
                 let items = latency.window.admit(items, cancel.clone());
                 Ok(Pipeline::recorded(items, cancel, self.recorder.clone())?.order(Order::Completion))
             }
-            None => Pipeline::recorded(items, cancel, self.recorder.clone()),
+            _ => Ok(Pipeline::recorded(items, cancel, self.recorder.clone())?.order(self.order)),
+        }
+    }
+
+    /// Rows in the order that is wanted. Items that wait for no others come as they are done.
+    fn in_order(&self, results: Pipeline<Labelled>, latency: Option<Latency>) -> Result<Pipeline<Labelled>, JobError> {
+        let Some(Latency { deadline, window }) = latency else { return Ok(results) };
+        match self.order {
+            Order::Input => results.stage("order", InOrder::new(window, deadline, self.models.len())),
+            Order::Completion => results.stage("order", AsDone::new(deadline)),
         }
     }
 
@@ -123,11 +169,13 @@ impl Stages<'_> {
 
     fn resizer(&self) -> impl Fn() -> Result<Resizer, JobError> {
         let decoder = self.decoder();
-        let desc = self.model.preprocess();
+        let descs: Vec<_> = self.models.iter().map(|model| model.model.preprocess()).collect();
         move || {
-            let desc = desc.clone();
-            let make: Make<Preprocess> = Box::new(move || Ok(Preprocess::new(desc.clone())?));
-            Ok(Then(decoder()?, PerItem::new(StageName::Preprocess, make)?))
+            let preprocess = descs.iter().cloned().map(|desc| {
+                let make: Make<Preprocess> = Box::new(move || Ok(Preprocess::new(desc.clone())?));
+                PerItem::new(StageName::Preprocess, make)
+            });
+            Ok(Then(decoder()?, Fan(preprocess.collect::<Result<_, _>>()?)))
         }
     }
 }
@@ -145,14 +193,6 @@ impl Latency {
 
     fn deadline(&self) -> Deadline {
         self.deadline.clone()
-    }
-}
-
-/// Rows in the order of the inputs. Items that wait for no others come as they are done.
-fn in_order(results: Pipeline<Item<Results>>, latency: Option<Latency>) -> Result<Pipeline<Item<Results>>, JobError> {
-    match latency {
-        Some(Latency { deadline, window }) => results.stage("order", InOrder::new(window, deadline, 1)),
-        None => Ok(results),
     }
 }
 

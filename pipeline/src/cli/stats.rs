@@ -19,12 +19,15 @@ use crate::source::SkippedCounts;
 /// Counts over the rows.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub(super) struct Tally {
-    /// Rows written.
+    /// Inputs whose rows were written.
     pub(super) images: u64,
     /// Those among them that are errors.
     pub(super) failed: u64,
     /// Those that were decoded from an incomplete file.
     pub(super) partial: u64,
+    /// The input that rows are of now has failed.
+    #[serde(skip)]
+    failing: bool,
     /// Errors by kind.
     pub(super) errors: BTreeMap<ErrorKind, u64>,
     /// Images by decoder.
@@ -35,16 +38,20 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a row that was written just now; its item arrived then.
-    pub(super) fn add(&mut self, row: &Row, arrived: Instant) {
-        self.latency.record(arrived.elapsed());
-        self.images += 1;
-        self.partial += u64::from(row.partial);
-        if let Some(error) = &row.error {
+    /// Counts a row that was written just now, the first of its input or that of a further model; its item arrived then.
+    pub(super) fn add(&mut self, row: &Row, arrived: Instant, first: bool) {
+        if first {
+            self.latency.record(arrived.elapsed());
+        }
+        self.images += u64::from(first);
+        self.partial += u64::from(first && row.partial);
+        self.failing &= !first;
+        if let Some(error) = row.error.as_ref().filter(|_| !self.failing) {
+            self.failing = true;
             self.failed += 1;
             *self.errors.entry(error.kind).or_default() += 1;
         }
-        if let Some(decoder) = row.decoder {
+        if let Some(decoder) = row.decoder.filter(|_| first) {
             *self.decoders.entry(decoder).or_default() += 1;
         }
     }
@@ -60,8 +67,10 @@ pub(super) struct Stats {
     pub(super) version: &'static str,
     pub(super) model: String,
     pub(super) device: String,
-    /// Arithmetic of the network.
-    pub(super) precision: &'static str,
+    /// What each GPU was given.
+    pub(super) images_by_device: BTreeMap<String, u64>,
+    /// Arithmetic of the networks.
+    pub(super) precision: String,
     pub(super) threads: usize,
     pub(super) batch: usize,
     pub(super) interrupted: bool,

@@ -1,4 +1,5 @@
-//! From planes in the GPU's memory to the best classes: preprocessing, network and ranking on one stream, without the host.
+//! From planes in the GPU's memory to the best classes: preprocessing, network and ranking on one stream for each network,
+//! without the host.
 
 mod probe;
 mod single;
@@ -21,15 +22,16 @@ use super::lend::{Home, Lent};
 use super::load::{Content, Loaded, LoadedBatch};
 use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Encoded, Item, PictureInfo, Ranked, Ranking, Tensor};
+use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Ranking, Tensor};
 use crate::observe::Recorder;
 use crate::stage::Stage;
 
-/// Batches whose results may be under way or wait to be read.
-const RESULTS: usize = 6;
-
 /// Enqueues everything between the planes and the results of a batch, and does not wait for it.
 pub struct Infer {
+    /// The GPU's name.
+    gpu: Arc<str>,
+    /// Number of the model.
+    model: usize,
     // Before the engine, whose stream they work on.
     preprocess: GpuPreprocess,
     top_k: TopK,
@@ -42,6 +44,8 @@ pub struct Infer {
 
 /// A batch whose results the GPU is about to write.
 pub struct Pending {
+    gpu: Arc<str>,
+    model: usize,
     items: Vec<Item<PictureInfo>>,
     results: Results,
 }
@@ -61,16 +65,28 @@ enum Ran {
 
 impl Infer {
     /// Takes all memory that one picture needs, so that this much always works.
-    pub(super) fn new(mut engine: CudaEngine, preprocess: GpuPreprocess, top_k: TopK) -> Result<Self, KernelError> {
+    /// The results of so many batches may be under way or wait to be read.
+    pub(super) fn new(
+        (gpu, model): (&Arc<str>, usize),
+        mut engine: CudaEngine,
+        preprocess: GpuPreprocess,
+        top_k: TopK,
+        under_way: usize,
+    ) -> Result<Self, KernelError> {
         engine.reserve_input(1)?;
-        let results = (0..RESULTS).map(|_| top_k.results()).collect::<Result<Vec<_>, _>>()?;
+        let results = (0..under_way).map(|_| top_k.results()).collect::<Result<Vec<_>, _>>()?;
+        let (gpu, trace) = (Arc::clone(gpu), StreamTrace::default());
         let (spare, results) = (top_k.results()?, Home::new(results));
-        Ok(Self { spare, preprocess, top_k, results, trace: StreamTrace::default(), engine })
+        Ok(Self { gpu, model, preprocess, top_k, results, spare, trace, engine })
     }
 
-    /// Has a track say when the GPU does what.
-    pub(super) fn record(&mut self, device: &Device, recorder: &Recorder) -> Result<(), KernelError> {
-        self.trace = StreamTrace::new(recorder, device, "network")?;
+    fn pending(&self, items: Vec<Item<PictureInfo>>, results: Results) -> Pending {
+        Pending { gpu: Arc::clone(&self.gpu), model: self.model, items, results }
+    }
+
+    /// Has a track of this name say when the GPU does what.
+    pub(super) fn record(&mut self, name: &str, device: &Device, recorder: &Recorder) -> Result<(), KernelError> {
+        self.trace = StreamTrace::new(recorder, device, name)?;
         Ok(())
     }
 
@@ -79,7 +95,7 @@ impl Infer {
         let pictures: Vec<_> = items.iter().filter_map(|item| item.payload.as_ref().ok()).map(|l| l.picture).collect();
         if pictures.is_empty() {
             let items = items.into_iter().map(|item| item.and_then(|_| Err(lost()))).collect();
-            return Ok(Ran::UnderWay(Pending { items, results: Results::Read(Vec::new()) }));
+            return Ok(Ran::UnderWay(self.pending(items, Results::Read(Vec::new()))));
         }
         self.trace.begin(self.engine.stream(), pictures.len())?;
         let network = network(&mut self.engine, pictures.len())?;
@@ -106,7 +122,7 @@ impl Infer {
             Ok(PictureInfo { width_px, height_px, decoder: loaded.decoder, partial: loaded.partial, transform })
         };
         let items = items.into_iter().map(|item| item.and_then(&mut info)).collect();
-        Ok(Ran::UnderWay(Pending { items, results }))
+        Ok(Ran::UnderWay(self.pending(items, results)))
     }
 
     /// A picture that the CPU has preprocessed.
@@ -118,7 +134,7 @@ impl Infer {
             self.trace.step(self.engine.stream(), "input")?;
             results = self.enqueue(1)?;
         }
-        Ok(Pending { items: vec![item.and_then(|tensor| Ok(tensor.info))], results })
+        Ok(self.pending(vec![item.and_then(|tensor| Ok(tensor.info))], results))
     }
 
     /// Enqueues network and ranking for so many images, whose input is there by then.
@@ -166,104 +182,151 @@ fn lost() -> ItemError {
     ItemError::new(StageName::Preprocess, ErrorKind::Internal, "a picture was lost")
 }
 
-/// The stage: runs batches, and in parts what is too large at once. A picture that is too large alone is read and made the
-/// network's input by the stage `G`, on the CPU.
+/// Copies of a model's network, which take batches in turn.
+pub struct Copies {
+    model: usize,
+    infers: Vec<Infer>,
+    next: usize,
+}
+
+impl Copies {
+    /// Copies of the model's network, one at least.
+    pub(super) fn new(model: usize, infers: Vec<Infer>) -> Self {
+        Self { model, infers, next: 0 }
+    }
+
+    /// Has tracks say when the GPU does what.
+    pub(super) fn record(&mut self, device: &Device, recorder: &Recorder) -> Result<(), KernelError> {
+        for (n, infer) in self.infers.iter_mut().enumerate() {
+            let name = if (self.model, n) == (0, 0) { "network".into() } else { format!("network {}.{n}", self.model) };
+            infer.record(&name, device, recorder)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> Result<&mut Infer, KernelError> {
+        let turn = self.next % self.infers.len().max(1);
+        self.next = turn + 1;
+        self.infers.get_mut(turn).ok_or_else(missing)
+    }
+}
+
+/// The stage: gives each batch to the network of every model, and in parts what is too large at once. A picture that is too
+/// large alone is read and made the networks' inputs by the stage `G`, on the CPU.
 pub struct InferParts<G> {
-    infer: Infer,
+    /// In the order of their turns: those of high priority first, which must not wait until others have read a picture.
+    networks: Vec<Copies>,
     cpu: G,
+    /// Images that this GPU was given.
+    images: Arc<AtomicU64>,
     split: Arc<AtomicU64>,
 }
 
-impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> InferParts<G> {
-    /// A stage that counts the batches that it had to split.
-    pub fn new(infer: Infer, cpu: G, split: Arc<AtomicU64>) -> Self {
-        Self { infer, cpu, split }
+impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> InferParts<G> {
+    /// A stage that counts the images it gets and the batches that it had to split.
+    pub fn new(networks: Vec<Copies>, cpu: G, images: Arc<AtomicU64>, split: Arc<AtomicU64>) -> Self {
+        Self { networks, cpu, images, split }
     }
 
+    /// Runs a batch through the network at `place`.
     fn whole(
         &mut self,
+        place: usize,
         items: Vec<Item<Loaded>>,
         arena: &PlaneArena,
         emit: &mut dyn FnMut(Pending),
     ) -> Result<(), JobError> {
-        match self.infer.run(items, arena)? {
+        let infer = self.networks.get_mut(place).ok_or_else(missing)?.turn()?;
+        let items = items.into_iter().map(|item| item.and_then(|loaded| infer.check(loaded))).collect();
+        match infer.run(items, arena)? {
             Ran::UnderWay(pending) => emit(pending),
             Ran::TooLarge(items) => {
                 info!(items = items.len(), "no memory to run a batch at once; it is run in parts");
                 self.split.fetch_add(1, Relaxed);
-                self.halves(items, arena, emit)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn halves(
-        &mut self,
-        mut items: Vec<Item<Loaded>>,
-        arena: &PlaneArena,
-        emit: &mut dyn FnMut(Pending),
-    ) -> Result<(), JobError> {
-        if items.len() > 1 {
-            let rest = items.split_off(items.len() / 2);
-            for part in [items, rest] {
-                match self.infer.run(part, arena)? {
-                    Ran::UnderWay(pending) => emit(pending),
-                    Ran::TooLarge(part) => self.halves(part, arena, emit)?,
-                }
-            }
-            return Ok(());
-        }
-        for item in items {
-            let mut inputs = Vec::new();
-            let item = item.and_then(|_| Ok(None));
-            self.cpu.process(item, &mut |input| inputs.push(input))?;
-            for input in inputs {
-                emit(self.infer.run_input(input)?);
+                halves(infer, &mut self.cpu, items, arena, emit)?;
             }
         }
         Ok(())
     }
 }
 
-impl<G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>> Stage for InferParts<G> {
+fn halves<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>>(
+    infer: &mut Infer,
+    cpu: &mut G,
+    mut items: Vec<Item<Loaded>>,
+    arena: &PlaneArena,
+    emit: &mut dyn FnMut(Pending),
+) -> Result<(), JobError> {
+    if items.len() > 1 {
+        let rest = items.split_off(items.len() / 2);
+        for part in [items, rest] {
+            match infer.run(part, arena)? {
+                Ran::UnderWay(pending) => emit(pending),
+                Ran::TooLarge(part) => halves(infer, cpu, part, arena, emit)?,
+            }
+        }
+        return Ok(());
+    }
+    for item in items {
+        let mut inputs = Vec::new();
+        let item = item.and_then(|_| Ok(None));
+        cpu.process(item, &mut |input| inputs.push(input))?;
+        let model = infer.model;
+        for input in inputs.into_iter().filter(|input| input.branch == model) {
+            emit(infer.run_input(input.value)?);
+        }
+    }
+    Ok(())
+}
+
+impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for InferParts<G> {
     type In = LoadedBatch;
     type Out = Pending;
 
     fn process(&mut self, batch: LoadedBatch, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
-        let (items, arena) = match batch.0 {
-            Content::Planes { items, arena } => (items, arena),
-            Content::Input(item) => {
-                emit(self.infer.run_input(item)?);
-                return Ok(());
+        match batch.0 {
+            Content::Planes { items, arena } => {
+                let images = items.iter().filter(|item| item.payload.is_ok()).count();
+                self.images.fetch_add(images as u64, Relaxed);
+                let last = self.networks.len().saturating_sub(1);
+                for place in 0..last {
+                    self.whole(place, items.clone(), &arena, emit)?;
+                }
+                self.whole(last, items, &arena, emit)?;
+                // Its next user waits until all have read it.
+                arena.give_back();
             }
-        };
-        let items = items.into_iter().map(|item| item.and_then(|loaded| self.infer.check(loaded))).collect();
-        let ended = self.whole(items, &arena, emit);
-        arena.give_back();
-        ended
+            Content::Input(Branch { branch, value }) => {
+                let first = branch == 0 && value.payload.is_ok();
+                self.images.fetch_add(u64::from(first), Relaxed);
+                let network = self.networks.iter_mut().find(|network| network.model == branch);
+                emit(network.ok_or_else(missing)?.turn()?.run_input(value)?);
+            }
+        }
+        Ok(())
     }
 }
 
-/// The stage behind it: waits for each batch's results and reads them.
+/// The stage behind it: waits for each batch's results and reads them. The branch is the model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Collect;
 
 impl Stage for Collect {
     type In = Pending;
-    type Out = Ranking;
+    type Out = Branch<Ranking>;
 
-    fn process(&mut self, pending: Pending, emit: &mut dyn FnMut(Ranking)) -> Result<(), JobError> {
-        let Pending { items, results } = pending;
+    fn process(&mut self, pending: Pending, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        let Pending { gpu, model: branch, items, results } = pending;
         let ranked = match results {
             Results::Read(ranked) => ranked,
             Results::UnderWay(results) => {
                 let images = items.iter().filter(|item| item.payload.is_ok()).count();
-                let ranked = ranked(&results, images)?;
+                let ranked = ranked(&results, images).map_err(|error| JobError::from(error).on_gpu(&gpu))?;
                 results.give_back();
                 ranked
             }
         };
-        emit(Ranking { items, ranked });
+        emit(Branch { branch, value: Ranking { items, ranked } });
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use super::batch::{planes_bytes, rgb_desc};
 use super::lend::{Home, Lent};
 use super::trace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Buffer, Decoder, Encoded, Item, Picture, Tensor, Work};
+use crate::frame::{Branch, Buffer, Decoder, Encoded, Item, Picture, Tensor, Work};
 use crate::observe::{Recorder, Track};
 use crate::stage::Stage;
 
@@ -38,8 +38,8 @@ pub struct LoadedBatch(pub(super) Content);
 pub(super) enum Content {
     /// Pictures in the GPU's memory, complete.
     Planes { items: Vec<Item<Loaded>>, arena: Lent<PlaneArena> },
-    /// One picture as the network's input, made by the CPU.
-    Input(Item<Tensor>),
+    /// One picture as a network's input, made by the CPU.
+    Input(Branch<Item<Tensor>>),
 }
 
 /// What a worker made of a batch.
@@ -200,7 +200,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F
 }
 
 /// The stage behind [`Load`]: loads in parts what was too large at once, each part when the one before has been taken. A
-/// picture that is too large alone is read and made the network's input by the stage `G`, on the CPU.
+/// picture that is too large alone is read and made the input of each network by the stage `G`, on the CPU.
 ///
 /// Must run on the thread of the stage that takes the parts ([`crate::runner::Then`]): they use the same memory in turn.
 pub struct LoadParts<F, G> {
@@ -212,7 +212,7 @@ pub struct LoadParts<F, G> {
 impl<F, G> LoadParts<F, G>
 where
     F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
-    G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>,
+    G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>,
 {
     /// A stage that loads with this worker, and counts the batches that it had to split.
     pub fn new(load: Load<F>, cpu: G, split: Arc<AtomicU64>) -> Self {
@@ -243,7 +243,7 @@ where
 impl<F, G> Stage for LoadParts<F, G>
 where
     F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
-    G: Stage<In = Item<Option<Encoded>>, Out = Item<Tensor>>,
+    G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>,
 {
     type In = LoadOutcome;
     type Out = LoadedBatch;

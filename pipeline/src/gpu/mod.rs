@@ -4,6 +4,10 @@
 //! Work -> [WorkBatcher] -> [Load, a pool] -> [LoadParts, InferParts] -> [Collect] -> Ranking
 //! ```
 //!
+//! Each GPU is a [`Lane`] with memory, streams and networks of its own. The loaders of all lanes are one pool, so that the
+//! next batch is taken by the first that is free; what they give goes on in the same lane. A lane has the networks of all
+//! models, which read the same planes.
+//!
 //! [`Load`] waits for its own batch, so that it knows of each file who decoded it before the next stage sees it; several
 //! of them keep the JPEG engines busy. [`InferParts`] only enqueues, [`Collect`] waits behind it. Memory and results go round:
 //! whoever reads them gives them back, marked with an event that is waited for before they are written again.
@@ -12,16 +16,22 @@ mod batch;
 mod infer;
 mod lend;
 mod load;
+mod named;
 mod trace;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread;
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
-pub use infer::{Answer, Collect, Infer, InferParts, Pending, Probe, Probed, Single};
+pub use infer::{Answer, Collect, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};
+pub use named::Named;
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions, Planner};
 pub use ocellus_kernels::cuda::gpu::Gpu;
@@ -30,13 +40,15 @@ pub use ocellus_kernels::cuda::lower::Precision;
 use ocellus_kernels::cuda::lower::top_k::{Scores, TopKLayout, softmax_top_k};
 use ocellus_kernels::cuda::preprocess::{GpuPreprocess, OutputFormat};
 use ocellus_kernels::cuda::schedule::{self, Schedule};
+pub use ocellus_kernels::cuda::stream::Priority;
+use ocellus_kernels::cuda::stream::Stream;
 pub use ocellus_kernels::cuda::top_k::MAX_K;
 use ocellus_kernels::cuda::top_k::TopK;
 use ocellus_kernels::jit::KernelSpec;
 use ocellus_kernels::plan::Plan;
 use tracing::debug;
 
-use crate::error::JobError;
+use crate::error::{JobError, panic_message};
 use crate::frame::{Encoded, Item, Picture};
 use crate::model::load::Model;
 use crate::model::{ModelError, card};
@@ -48,7 +60,7 @@ use crate::stage::Stage;
 /// nothing.)
 pub const LOADERS: usize = 10;
 
-/// How a classifier runs on a GPU.
+/// How a classifier runs on a GPU where it is the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneOptions {
     /// Arithmetic.
@@ -59,41 +71,60 @@ pub struct LaneOptions {
     pub ranks: usize,
 }
 
-/// A classifier on a GPU, ready to be put into stages.
+/// A model as a GPU runs it.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneModel<'a> {
+    /// The model, a classifier.
+    pub model: &'a Model,
+    /// Arithmetic.
+    pub precision: Precision,
+    /// Values of the output that are ranked, at most [`MAX_K`].
+    pub ranks: usize,
+    /// Whose work goes first where several models have some.
+    pub priority: Priority,
+    /// Networks of this model, each with weights and a stream of its own, which take batches in turn.
+    pub copies: NonZeroUsize,
+}
+
+/// Classifiers on a GPU, ready to be put into stages. They read the same pictures.
 pub struct Lane {
+    name: Arc<str>,
     gpu: Gpu,
     jpeg: Option<Jpeg>,
-    infer: Infer,
+    networks: Vec<Copies>,
     batch: usize,
     warnings: Vec<String>,
+    images: Arc<AtomicU64>,
 }
 
 impl Lane {
     /// Plans, compiles and uploads. Where the batch is too large for the GPU or its memory, half of it is tried, and so on.
+    /// `lanes` is the number of GPUs in the job.
     ///
     /// # Errors
     /// [`KernelError::Unsupported`] where the GPU has no kernel for an operator, [`KernelError::OutOfMemory`] or
     /// [`KernelError::TooLarge`] where not even one image fits, and where a kernel does not compile or the driver fails.
-    pub fn new(gpu: Gpu, model: &Model, options: &LaneOptions) -> Result<Self, JobError> {
+    pub fn new(gpu: Gpu, models: &[LaneModel<'_>], wanted: NonZeroUsize, lanes: usize) -> Result<Self, JobError> {
+        let name = name_of(&gpu);
         let mut warnings = Vec::new();
-        let mut batch = options.batch.get();
+        let mut batch = wanted.get();
         let mut refused = None;
-        let (infer, largest) = loop {
-            match infer(&gpu, model, options, batch) {
+        let (networks, largest) = loop {
+            match networks(&gpu, &name, models, batch, under_way(lanes)) {
                 Err(error) if batch > 1 && is_too_large(&error) => {
                     debug!(batch, %error, "the batch is halved");
                     batch /= 2;
                     refused.get_or_insert(error);
                 }
-                made => break made?,
+                made => break made.map_err(|error| if lanes > 1 { error.on_gpu(&name) } else { error })?,
             }
         };
         match refused {
             None => {}
             Some(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
-                warnings.push(format!("the GPU has memory for batches of {batch}, not of {}", options.batch));
+                warnings.push(format!("the GPU has memory for batches of {batch}, not of {wanted}"));
             }
-            Some(error) => warnings.push(format!("batches of {batch}, not of {}: {error}", options.batch)),
+            Some(error) => warnings.push(format!("batches of {batch}, not of {wanted}: {error}")),
         }
         // A network whose file fixes the batch takes no more.
         let batch = batch.min(largest);
@@ -101,8 +132,17 @@ impl Lane {
         if let Err(error) = &jpeg {
             warnings.push(format!("the CPU decodes: {error}"));
         }
+        if lanes > 1 {
+            warnings = warnings.into_iter().map(|warning| format!("{name}: {warning}")).collect();
+        }
         warnings.extend(gpu.jit.report().warnings);
-        Ok(Self { gpu, jpeg: jpeg.ok(), infer, batch, warnings })
+        Ok(Self { name, gpu, jpeg: jpeg.ok(), networks, batch, warnings, images: Arc::default() })
+    }
+
+    /// A lane on each of the GPUs, all made at the same time. Each fails for itself.
+    pub fn all(gpus: Vec<Gpu>, models: &[LaneModel<'_>], wanted: NonZeroUsize) -> Vec<Result<Self, JobError>> {
+        let lanes = gpus.len();
+        on_threads(gpus, |gpu| Self::new(gpu, models, wanted, lanes))
     }
 
     /// Most images in one run of the network.
@@ -120,14 +160,19 @@ impl Lane {
         &self.warnings
     }
 
+    /// As the command line writes it.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// The GPU's place on the PCI bus.
     pub fn pci_bus_id(&self) -> Option<String> {
         self.gpu.device.pci_bus_id().ok()
     }
 
-    /// As the command line writes it.
-    pub fn name(&self) -> String {
-        format!("cuda:{}", self.gpu.device.facts().ordinal)
+    /// Counts the images that the GPU is given.
+    pub fn images(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.images)
     }
 
     /// The stages, one after another; `cpu` makes stages that read and decode files with the CPU, `recorder` gets a track
@@ -157,28 +202,90 @@ impl Lane {
                 loader => loaders.push(loader?),
             }
         }
-        self.infer.record(&self.gpu.device, recorder)?;
+        for network in &mut self.networks {
+            network.record(&self.gpu.device, recorder)?;
+        }
         for (n, loader) in loaders.iter_mut().chain([&mut parts]).enumerate() {
             loader.record(&format!("decode {n}"), &self.gpu.device, recorder)?;
         }
         // What is left, for all the batches that may be in memory; half of it stays for nvJPEG and others.
         let (free_bytes, _) = self.gpu.device.memory_bytes()?;
         let arenas = load::ARENAS * (LOADERS + 1);
-        let images = self.jpeg.as_ref().map_or(self.batch, |jpeg| jpeg.even_batch(self.batch));
-        Ok(LaneStages { batcher: WorkBatcher::new(images, free_bytes / 2 / arenas), loaders, parts, infer: self.infer })
+        let most_images = self.jpeg.as_ref().map_or(self.batch, |jpeg| jpeg.even_batch(self.batch));
+        let most_bytes = free_bytes / 2 / arenas;
+        let Self { name, networks, images, .. } = self;
+        Ok(LaneStages { name, most_images, most_bytes, loaders, parts, networks, images })
+    }
+
+    /// The stages of each of the lanes, all made at the same time.
+    ///
+    /// # Errors
+    /// As [`Lane::stages`].
+    pub fn all_stages<F>(
+        lanes: Vec<Self>,
+        cpu: impl Fn() -> Result<F, JobError> + Sync,
+        recorder: &Recorder,
+    ) -> Result<Vec<LaneStages<F>>, JobError>
+    where
+        F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
+    {
+        let several = lanes.len() > 1;
+        let stages = on_threads(lanes, |lane| {
+            let name = Arc::clone(&lane.name);
+            lane.stages(&cpu, recorder).map_err(|error| if several { error.on_gpu(&name) } else { error })
+        });
+        stages.into_iter().collect()
     }
 }
 
-/// The stages of a [`Lane`], in their order.
+/// Batches whose results may be under way, or wait to be read, in a job of so many lanes: in the queue behind the networks,
+/// which has room for [`room`], in the hands of those who collect, one for each lane, and beside these two parts of one that
+/// was split.
+fn under_way(lanes: usize) -> usize {
+    room(lanes) + lanes + 3
+}
+
+/// Room that the queue behind the networks of so many lanes needs, so that each has work beside what it is at.
+pub fn room(lanes: usize) -> usize {
+    2 * lanes
+}
+
+/// Does something with each value at the same time; a panic is its error.
+fn on_threads<T: Send, U: Send>(
+    values: Vec<T>,
+    work: impl Fn(T) -> Result<U, JobError> + Sync,
+) -> Vec<Result<U, JobError>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let threads: Vec<_> = values.into_iter().map(|value| scope.spawn(move || work(value))).collect();
+        let panicked = |panic: Box<dyn Any + Send>| {
+            Err(JobError::Panic { stage: "start", message: panic_message(panic.as_ref()) })
+        };
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    })
+}
+
+/// The stages of a [`Lane`] and what they go by.
 pub struct LaneStages<F> {
-    /// Collects works.
-    pub batcher: WorkBatcher,
-    /// A pool that brings batches into the GPU's memory.
+    /// The GPU's name, for [`Named`].
+    pub name: Arc<str>,
+    /// Most images of a batch.
+    pub most_images: usize,
+    /// Most memory of a batch's planes.
+    pub most_bytes: usize,
+    /// For a pool that brings batches into the GPU's memory.
     pub loaders: Vec<Load<F>>,
     /// For [`LoadParts`].
     pub parts: Load<F>,
     /// For [`InferParts`], behind that on the same thread.
-    pub infer: Infer,
+    pub networks: Vec<Copies>,
+    /// Counts images, for [`InferParts`].
+    pub images: Arc<AtomicU64>,
+}
+
+/// As the command line writes it.
+fn name_of(gpu: &Gpu) -> Arc<str> {
+    format!("cuda:{}", gpu.device.facts().ordinal).into()
 }
 
 /// True where a smaller batch may be possible.
@@ -190,22 +297,61 @@ fn is_too_large(error: &JobError) -> bool {
     )
 }
 
-/// The stage, and the largest batch of its network.
+/// The networks of all models, those of high priority first, and the largest batch that all of them take.
+fn networks(
+    gpu: &Gpu,
+    name: &Arc<str>,
+    models: &[LaneModel<'_>],
+    batch: usize,
+    under_way: usize,
+) -> Result<(Vec<Copies>, usize), JobError> {
+    let mut order: Vec<_> = models.iter().enumerate().collect();
+    order.sort_by_key(|(_, model)| model.priority != Priority::High);
+    let mut most = batch;
+    let mut networks = Vec::new();
+    for (number, model) in order {
+        let mut copies = Vec::new();
+        for _ in 0..model.copies.get() {
+            let (copy, largest) = infer_beside(gpu, (name, number), model, batch, under_way)?;
+            most = most.min(largest);
+            copies.push(copy);
+        }
+        networks.push(Copies::new(number, copies));
+    }
+    Ok((networks, most))
+}
+
+/// What runs a model alone on a GPU, and the largest batch of its network.
 fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
+    let LaneOptions { precision, ranks, .. } = *options;
+    let (priority, copies) = (Priority::Low, NonZeroUsize::MIN);
+    let name = name_of(gpu);
+    infer_beside(gpu, (&name, 0), &LaneModel { model, precision, ranks, priority, copies }, batch, under_way(1))
+}
+
+/// What runs a model beside others, and the largest batch of its network.
+fn infer_beside(
+    gpu: &Gpu,
+    place: (&Arc<str>, usize),
+    lane_model: &LaneModel<'_>,
+    batch: usize,
+    under_way: usize,
+) -> Result<(Infer, usize), JobError> {
     let Gpu { device, jit } = gpu;
+    let LaneModel { model, precision, ranks, priority, .. } = *lane_model;
     let (planner, batches) = planner(model, batch)?;
-    let engine_options = EngineOptions { precision: options.precision, portable: false, batches };
-    let mut engine = CudaEngine::new(device, jit, planner, &engine_options)?;
-    let stream = engine.stream().clone();
+    let engine_options = EngineOptions { precision, portable: false, batches };
+    let stream = Stream::new(device, priority)?;
+    let mut engine = CudaEngine::on(&stream, jit, planner, &engine_options)?;
     let largest = engine.network(batch).ok_or_else(|| KernelError::invalid("engine", "no network"))?;
     let missing = |what| KernelError::invalid("engine", format!("the network has no {what}"));
     let (_, input) = largest.input(0).ok_or_else(|| missing("input"))?;
     let (desc, format) = (model.preprocess(), input_format(model, input));
     let preprocess = GpuPreprocess::new(&stream, jit, desc, format, largest.batch())?;
     let (_, output) = largest.output(0).ok_or_else(|| missing("output"))?;
-    let top_k = TopK::new(device, jit, output, scores(model), options.ranks, largest.batch())?;
+    let top_k = TopK::new(device, jit, output, scores(model), ranks, largest.batch())?;
     let most = largest.batch();
-    Ok((Infer::new(engine, preprocess, top_k)?, most))
+    Ok((Infer::new(place, engine, preprocess, top_k, under_way)?, most))
 }
 
 /// How the network reads pictures.

@@ -1,6 +1,7 @@
 //! Items that left a pool as they were done, brought back into order.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -108,6 +109,30 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
 
     fn finish(&mut self, emit: &mut dyn FnMut(T)) -> Result<(), JobError> {
         self.waiting.drain(..).flatten().for_each(emit);
+        Ok(())
+    }
+}
+
+/// The stage: gives items as they come, and says that they are done.
+pub struct AsDone<T> {
+    deadline: Deadline,
+    of: PhantomData<fn(T)>,
+}
+
+impl<T> AsDone<T> {
+    /// A stage behind one that waits for company until `deadline`.
+    pub fn new(deadline: Deadline) -> Self {
+        Self { deadline, of: PhantomData }
+    }
+}
+
+impl<T: Numbered + Send> Stage for AsDone<T> {
+    type In = T;
+    type Out = T;
+
+    fn process(&mut self, item: T, emit: &mut dyn FnMut(T)) -> Result<(), JobError> {
+        self.deadline.finished(item.number());
+        emit(item);
         Ok(())
     }
 }

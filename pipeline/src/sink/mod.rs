@@ -13,6 +13,7 @@ mod tests;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use encode::Encoder;
 use output::OutputFile;
@@ -71,6 +72,22 @@ impl Format {
     }
 }
 
+/// What the rows of a job hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Most results of a row.
+    pub top: usize,
+    /// Names of the models where there are several. Each input has a row for every one, in this order.
+    pub models: Vec<Arc<str>>,
+}
+
+impl Columns {
+    /// Rows of an input.
+    pub(in crate::sink) fn rows(&self) -> usize {
+        self.models.len().max(1)
+    }
+}
+
 /// What to do about rows that an earlier job wrote to the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
@@ -109,20 +126,20 @@ enum Target {
 }
 
 impl Writer {
-    /// Writes to a stream. `top` is the number of results a row has at most; a table fits into `width` columns.
+    /// Writes to a stream. A table fits into `width` columns.
     ///
     /// # Errors
     /// Parquet needs a file.
     pub fn to_stream(
         mut stream: Box<dyn Write + Send>,
         format: Format,
-        top: usize,
+        columns: &Columns,
         width: usize,
     ) -> Result<Self, JobError> {
         if format == Format::Parquet {
             return Err(JobError::Usage("parquet needs a file: give -o FILE.parquet".into()));
         }
-        let encoder = Encoder::new(format, top, width);
+        let encoder = Encoder::new(format, columns, width);
         stream.write_all(&encoder.header()).map_err(|e| JobError::io("writing to the standard output", e))?;
         Ok(Self { encoder, target: Target::Stream(stream), rows: 0 })
     }
@@ -132,7 +149,12 @@ impl Writer {
     ///
     /// # Errors
     /// Where the file cannot be written, another job writes it, it may not be replaced, or its rows cannot be continued.
-    pub fn to_file(path: &Path, format: Format, existing: Existing, top: usize) -> Result<(Self, Earlier), JobError> {
+    pub fn to_file(
+        path: &Path,
+        format: Format,
+        existing: Existing,
+        columns: &Columns,
+    ) -> Result<(Self, Earlier), JobError> {
         if path.as_os_str() == "-" {
             return Err(JobError::Usage("-o -: rows go to the standard output where -o is left out".into()));
         }
@@ -149,16 +171,17 @@ impl Writer {
             // Appending: the shell may have redirected it to a file that holds something.
             let stream = std::fs::File::options().append(true).open(path);
             let stream = stream.map_err(|e| JobError::io(format!("cannot open {}", path.display()), e))?;
-            let writer = Self::to_stream(Box::new(stream), format, top, table::PLAIN_WIDTH)?;
+            let writer = Self::to_stream(Box::new(stream), format, columns, table::PLAIN_WIDTH)?;
             return Ok((writer, Earlier::default()));
         }
-        let encoder = Encoder::new(format, top, table::PLAIN_WIDTH);
+        let encoder = Encoder::new(format, columns, table::PLAIN_WIDTH);
         // What a link names is written, not the link.
         let resolved = if path.is_symlink() { path.canonicalize() } else { Ok(path.to_owned()) };
         let resolved =
             resolved.map_err(|e| JobError::io(format!("{}: a link that leads nowhere", path.display()), e))?;
-        let (file, earlier) = OutputFile::open(&resolved, format, existing, &encoder.header())?;
-        Ok((Self { encoder, target: Target::File(file), rows: earlier.rows() }, earlier))
+        let (file, earlier) = OutputFile::open(&resolved, (format, columns), existing, &encoder.header())?;
+        let rows = earlier.rows() * columns.rows() as u64;
+        Ok((Self { encoder, target: Target::File(file), rows }, earlier))
     }
 
     /// Writes a row.

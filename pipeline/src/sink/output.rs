@@ -4,9 +4,10 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::resume::{Earlier, scan};
-use super::{Existing, Format, partial_of};
+use super::{Columns, Existing, Format, partial_of};
 use crate::error::JobError;
 
 /// The partial file, locked as long as it is open, so that two jobs cannot write one output.
@@ -17,6 +18,7 @@ pub(super) struct OutputFile {
     target: PathBuf,
     partial: PathBuf,
     format: Format,
+    several_models: bool,
     file: File,
     /// End of the last whole row.
     len_bytes: u64,
@@ -40,7 +42,7 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 impl OutputFile {
     pub(super) fn open(
         target: &Path,
-        format: Format,
+        (format, columns): (Format, &Columns),
         existing: Existing,
         header: &[u8],
     ) -> Result<(Self, Earlier), JobError> {
@@ -58,10 +60,10 @@ impl OutputFile {
         });
         let scanned = emptied.and_then(|()| {
             if !reopened {
-                return scan(&file, &partial, format, header);
+                return scan(&file, &partial, (format, &columns.models), header);
             }
             file = reopen_finished(target, &partial, format)?;
-            scan_finished(&file, target, format, header)
+            scan_finished(&file, target, (format, &columns.models), header)
         });
         let (len_bytes, earlier) = match scanned {
             Ok(scanned) => scanned,
@@ -79,6 +81,7 @@ impl OutputFile {
             target: target.to_owned(),
             partial,
             format,
+            several_models: !columns.models.is_empty(),
             file,
             len_bytes,
             header_bytes: header.len() as u64,
@@ -137,8 +140,8 @@ impl OutputFile {
         self.file.rewind().map_err(io_error("cannot read", &self.partial))?;
         // Never through a link that lies there.
         let _ = fs::remove_file(&complete);
-        let renamed =
-            super::parquet::write(io::BufReader::new(&self.file), &complete).and_then(|()| self.give_name(&complete));
+        let renamed = super::parquet::write(io::BufReader::new(&self.file), self.several_models, &complete)
+            .and_then(|()| self.give_name(&complete));
         if renamed.is_err() {
             let _ = fs::remove_file(&complete);
         }
@@ -255,11 +258,16 @@ fn reopen_finished(target: &Path, partial: &Path, format: Format) -> Result<File
 
 /// As [`scan`], for a finished output: only a partial file may end in a torn row. What else a finished one ends in is not
 /// ours to cut off.
-fn scan_finished(file: &File, target: &Path, format: Format, header: &[u8]) -> Result<(u64, Earlier), JobError> {
-    let (len_bytes, earlier) = scan(file, target, format, header)?;
+fn scan_finished(
+    file: &File,
+    target: &Path,
+    rows: (Format, &[Arc<str>]),
+    header: &[u8],
+) -> Result<(u64, Earlier), JobError> {
+    let (len_bytes, earlier) = scan(file, target, rows, header)?;
     if file.metadata().map_err(io_error("cannot read", target))?.len() != len_bytes {
         return Err(JobError::Usage(format!(
-            "{}: its last line is no row of this program; --resume cannot continue it, --overwrite replaces it",
+            "{}: it ends in what is no row of this program, or in an input without all its rows; --resume cannot continue it, --overwrite replaces it",
             target.display()
         )));
     }

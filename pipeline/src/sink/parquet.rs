@@ -1,5 +1,5 @@
 //! Apache Parquet by its column writers: columns `path, path_bytes, width, height, decoder, partial`, the list `top` of
-//! `class, label, score`, and the group `error` of `stage, kind, message`.
+//! `class, label, score`, and the group `error` of `stage, kind, message`; where there are several models also `model`.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufWriter, Write};
@@ -27,6 +27,7 @@ const GROUP_ROWS: usize = 16 * 1024;
 const SCHEMA: &str = "message row {
     optional binary path (UTF8);
     optional binary path_bytes (UTF8);
+    optional binary model (UTF8);
     optional int32 width;
     optional int32 height;
     optional binary decoder (UTF8);
@@ -43,8 +44,12 @@ const SCHEMA: &str = "message row {
     }
 }";
 
-fn own_schema() -> Result<SchemaDescriptor, ParquetError> {
-    parse_message_type(SCHEMA).map(|schema| SchemaDescriptor::new(Arc::new(schema)))
+/// The column that is only there where there are several models.
+const MODEL: &str = "    optional binary model (UTF8);\n";
+
+fn own_schema(several_models: bool) -> Result<SchemaDescriptor, ParquetError> {
+    let schema = if several_models { SCHEMA.to_owned() } else { SCHEMA.replace(MODEL, "") };
+    parse_message_type(&schema).map(|schema| SchemaDescriptor::new(Arc::new(schema)))
 }
 
 /// Names and types of the columns.
@@ -58,10 +63,10 @@ fn failure(path: &Path) -> impl Fn(ParquetError) -> JobError {
 }
 
 /// Writes the rows of JSON lines into a Parquet file.
-pub(super) fn write(jsonl: impl BufRead, path: &Path) -> Result<(), JobError> {
+pub(super) fn write(jsonl: impl BufRead, several_models: bool, path: &Path) -> Result<(), JobError> {
     let io = |e: io::Error| JobError::io(format!("cannot write {}", path.display()), e);
     let failed = failure(path);
-    let schema = own_schema().map_err(&failed)?.root_schema_ptr();
+    let schema = own_schema(several_models).map_err(&failed)?.root_schema_ptr();
     let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let file = File::create(path).map_err(io)?;
     let mut writer = SerializedFileWriter::new(&file, schema, Arc::new(properties)).map_err(&failed)?;
@@ -69,16 +74,20 @@ pub(super) fn write(jsonl: impl BufRead, path: &Path) -> Result<(), JobError> {
     for line in jsonl.split(b'\n') {
         rows.push(serde_json::from_slice(&line.map_err(io)?).map_err(|e| io(e.into()))?);
         if rows.len() == GROUP_ROWS {
-            write_group(&mut writer, &rows).map_err(&failed)?;
+            write_group(&mut writer, &rows, several_models).map_err(&failed)?;
             rows.clear();
         }
     }
-    write_group(&mut writer, &rows).map_err(&failed)?;
+    write_group(&mut writer, &rows, several_models).map_err(&failed)?;
     writer.close().map_err(&failed)?;
     file.sync_all().map_err(io)
 }
 
-fn write_group(writer: &mut SerializedFileWriter<&File>, rows: &[Row]) -> Result<(), ParquetError> {
+fn write_group(
+    writer: &mut SerializedFileWriter<&File>,
+    rows: &[Row],
+    several_models: bool,
+) -> Result<(), ParquetError> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -86,6 +95,9 @@ fn write_group(writer: &mut SerializedFileWriter<&File>, rows: &[Row]) -> Result
     let text = |s: &String| ByteArray::from(s.as_str());
     optional::<ByteArrayType>(&mut group, rows, |r| r.path.as_ref().map(text))?;
     optional::<ByteArrayType>(&mut group, rows, |r| r.path_bytes.as_ref().map(text))?;
+    if several_models {
+        optional::<ByteArrayType>(&mut group, rows, |r| r.model.as_deref().map(ByteArray::from))?;
+    }
     optional::<Int32Type>(&mut group, rows, |r| r.width.map(|w| w as i32))?;
     optional::<Int32Type>(&mut group, rows, |r| r.height.map(|h| h as i32))?;
     optional::<ByteArrayType>(&mut group, rows, |r| r.decoder.map(|d| text(&d.to_string())))?;
@@ -159,7 +171,9 @@ pub(super) fn to_jsonl(path: &Path, jsonl: &Path) -> Result<(), JobError> {
     let source = File::open(path).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))?;
     let reader = SerializedFileReader::new(source).map_err(unusable)?;
     // Its other columns would be lost.
-    if columns(reader.metadata().file_metadata().schema_descr()) != columns(&own_schema().map_err(unusable)?) {
+    let own = [false, true].map(own_schema).into_iter().collect::<Result<Vec<_>, _>>().map_err(unusable)?;
+    let found = columns(reader.metadata().file_metadata().schema_descr());
+    if !own.iter().any(|own| columns(own) == found) {
         return Err(unusable(ParquetError::General("it has other columns".into())));
     }
     let file = File::create(jsonl).map_err(io)?;

@@ -6,8 +6,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::encode::CSV_COLUMNS;
+use super::encode::csv_columns;
 use super::{Format, Row};
 use crate::error::JobError;
 
@@ -23,12 +24,12 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Rows found.
+    /// Inputs that have all their rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Those among them that are errors.
+    /// Those among them of which a row is an error.
     pub fn failed(&self) -> u64 {
         self.failed
     }
@@ -62,7 +63,15 @@ const MAX_TORN_BYTES: usize = 1 << 18;
 
 /// Reads an output up to its last whole row: its length in bytes, and what it holds. Behind that row a killed job leaves a
 /// torn one, and a power cut may leave garbage; anything else is refused.
-pub(super) fn scan(mut file: &File, path: &Path, format: Format, header: &[u8]) -> Result<(u64, Earlier), JobError> {
+///
+/// With several models the rows of an input stand together, one for each of `models` in their order; those of an input
+/// that has not all of them are left out as well: what was written last when the job ended.
+pub(super) fn scan(
+    mut file: &File,
+    path: &Path,
+    (format, models): (Format, &[Arc<str>]),
+    header: &[u8],
+) -> Result<(u64, Earlier), JobError> {
     let io = |e: io::Error| JobError::io(format!("cannot read {}", path.display()), e);
     let refuse = |place: &str, why: &str| {
         let message =
@@ -74,6 +83,7 @@ pub(super) fn scan(mut file: &File, path: &Path, format: Format, header: &[u8]) 
     let mut reader = BufReader::new(file);
     let mut earlier = Earlier::default();
     let mut good_bytes = 0;
+    let mut input = Input::default();
     if format == Format::Table {
         return if reader.fill_buf().map_err(io)?.is_empty() {
             Ok((0, earlier))
@@ -91,11 +101,26 @@ pub(super) fn scan(mut file: &File, path: &Path, format: Format, header: &[u8]) 
         }
         if line == 0 && !header.is_empty() {
             if record != header {
-                return refuse("its header", "other columns than this job writes (another --top?)");
+                return refuse("its header", "other columns than this job writes (another --top, or other models?)");
             }
         } else {
-            match parse(&record, format, columns).filter(|_| whole) {
-                Some((path, failed)) => earlier.add(&path, failed),
+            match parse(&record, format, columns, !models.is_empty()).filter(|_| whole) {
+                Some((path, model, failed)) => {
+                    if !input.takes(&path, model.as_deref(), models) {
+                        return refuse(&row(line), "other models than this job's; give it another file");
+                    }
+                    input.bytes += record.len() as u64;
+                    input.failed |= failed;
+                    input.rows += 1;
+                    if input.rows >= models.len() {
+                        earlier.add(&path, input.failed);
+                        good_bytes += input.bytes;
+                        input = Input::default();
+                    } else {
+                        input.path = path;
+                    }
+                    continue;
+                }
                 None if !reader.fill_buf().map_err(io)?.is_empty() => {
                     return refuse(&row(line), "not a row of this program");
                 }
@@ -103,7 +128,7 @@ pub(super) fn scan(mut file: &File, path: &Path, format: Format, header: &[u8]) 
                     return refuse(&row(line), "longer than a row of this program");
                 }
                 // Without any row before it, it must look like one.
-                None if good_bytes == 0 && !begins_a_row(&record) => {
+                None if good_bytes == 0 && input.rows == 0 && !begins_a_row(&record) => {
                     return refuse(&row(line), "not a row of this program");
                 }
                 None => break,
@@ -112,6 +137,22 @@ pub(super) fn scan(mut file: &File, path: &Path, format: Format, header: &[u8]) 
         good_bytes += record.len() as u64;
     }
     Ok((good_bytes, earlier))
+}
+
+/// The input whose rows are read.
+#[derive(Default)]
+struct Input {
+    path: PathBuf,
+    rows: usize,
+    bytes: u64,
+    failed: bool,
+}
+
+impl Input {
+    /// True where such a row comes next.
+    fn takes(&self, path: &Path, model: Option<&str>, models: &[Arc<str>]) -> bool {
+        model == models.get(self.rows).map(|name| &**name) && (self.rows == 0 || self.path == path)
+    }
 }
 
 /// Whether JSON lines may begin so: as a row that was torn, or with zeros that a power cut left.
@@ -138,18 +179,23 @@ fn read_record(reader: &mut impl BufRead, format: Format, record: &mut Vec<u8>) 
     }
 }
 
-/// A record's path, and whether it is an error. A CSV record has so many columns.
-fn parse(record: &[u8], format: Format, columns: usize) -> Option<(PathBuf, bool)> {
+/// A record's path, its model, and whether it is an error. A CSV record has so many columns.
+fn parse(
+    record: &[u8],
+    format: Format,
+    columns: usize,
+    several_models: bool,
+) -> Option<(PathBuf, Option<Arc<str>>, bool)> {
     if format == Format::Csv {
         let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(record);
         let fields = reader.records().next()?.ok().filter(|fields| fields.len() == columns)?;
         let field = |name: &str| {
-            let column = CSV_COLUMNS.iter().position(|column| *column == name)?;
+            let column = csv_columns(several_models).position(|column| column == name)?;
             fields.get(column).filter(|field| !field.is_empty()).map(str::to_owned)
         };
         let row = Row { path: field("path"), path_bytes: field("path_bytes"), ..Row::default() };
-        return Some((row.file_path()?, field("error_kind").is_some()));
+        return Some((row.file_path()?, field("model").map(Arc::from), field("error_kind").is_some()));
     }
     let row: Row = serde_json::from_slice(record).ok()?;
-    Some((row.file_path()?, row.error.is_some()))
+    Some((row.file_path()?, row.model.clone(), row.error.is_some()))
 }

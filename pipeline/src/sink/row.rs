@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::ItemError;
 use crate::frame::{Decoder, Item, Origin, Results, Scored};
 
-/// One input's result, or why there is none. The fields' names and order are those of the JSON output; a field that does
+/// What a model says of one input, or why it says nothing. The fields' names and order are those of the JSON output; a field that does
 /// not apply is left out there.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -28,6 +29,9 @@ pub struct Row {
     /// Presentation time of the frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pts_ns: Option<u64>,
+    /// The model, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
     /// Columns of the picture, upright.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub width: Option<u32>,

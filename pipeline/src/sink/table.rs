@@ -25,10 +25,11 @@ impl Table {
         Self { path_width, rest_width: width - path_width - 2 }
     }
 
-    /// `path  0.91 tabby  0.05 Egyptian cat`, as many results as fit, or the error.
+    /// `path  0.91 tabby  0.05 Egyptian cat`, as many results as fit, or the error; `path (model)` where there are several.
     pub(super) fn line(&self, row: &Row) -> String {
         let name = row.path.as_deref().or(row.stream.as_deref()).unwrap_or_default();
-        let path = pad(&keep_end(&printable(name), self.path_width), self.path_width);
+        let name = row.model.as_ref().map_or_else(|| name.to_owned(), |model| format!("{name} ({model})"));
+        let path = pad(&keep_end(&printable(&name), self.path_width), self.path_width);
         let rest = match (&row.error, &row.top) {
             (Some(error), _) => keep_start(&printable(&format!("error: {error}")), self.rest_width),
             (None, top) => self.results(row.partial, top.as_deref().unwrap_or_default()),

@@ -1,6 +1,8 @@
 //! `ocellus classify --device cuda` gives the rows of `--device cpu`, whatever the files, the batch and the memory.
 
+mod lanes;
 mod memory;
+mod models;
 mod profile;
 mod steady;
 
@@ -388,7 +390,8 @@ fn what_the_gpu_cannot_do_is_said() {
     for (options, hint) in [
         (&["--device", "cuda", "--top", "101"][..], "--top"),
         (&["--device", "cpu", "--precision", "fp16"], "--device cuda"),
-        (&["--device", "cuda:0,cuda:1"], "cuda:0"),
+        (&["--device", "cuda:0,cuda:0"], "cuda:0 is named twice"),
+        (&["--device", "cuda:0,1"], "cuda:0,cuda:1"),
     ] {
         let mut command = ocellus();
         command.arg("classify").args(&files).arg("--model").arg(fixture.path("net.onnx")).args(options);

@@ -98,7 +98,7 @@ fn memory_that_ends_anywhere_changes_no_row() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.code() == Some(1) {
             let last = message.lines().last().unwrap_or_default();
-            assert!(last.starts_with("error: GPU: out of memory"), "{name}={value}: {message}");
+            assert!(last.starts_with("error: ") && last.contains("GPU: out of memory"), "{name}={value}: {message}");
             assert!(output.stdout.is_empty(), "{name}={value}");
             return (false, false);
         }

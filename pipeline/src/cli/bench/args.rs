@@ -12,7 +12,7 @@ use ocellus_kernels::cuda::lower::Precision;
 use crate::bench::corpus::{CorpusDesc, Sampling};
 use crate::bench::preprocess::Output;
 use crate::cli::args::parse_precision;
-use crate::cli::device::GPU_BATCH;
+use crate::cli::device::{GPU_BATCH, Gpus};
 use crate::gpu::LOADERS;
 use crate::single::DecodePath;
 
@@ -221,8 +221,9 @@ pub(super) struct E2eArgs {
     #[command(flatten)]
     pub(super) kind: Kind,
 
-    /// Where everything runs: on the GPU that --gpu names (cuda), or on the CPU, in fp32
-    #[arg(long, default_value = "cuda", value_parser = place_parser())]
+    /// Where everything runs: on the GPU that --gpu names (cuda), on several (cuda:0,cuda:1 or cuda:all), or on the CPU, in
+    /// fp32
+    #[arg(long, value_name = "DEVICE", default_value = "cuda")]
     pub(super) device: Place,
 
     /// Most images in one run of the network [default: 64 on a GPU; on the CPU 8, or the number of threads where that is more]
@@ -283,10 +284,23 @@ pub(super) struct CorpusArgs {
 }
 
 /// Where a job runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    Gpu,
+    /// `None` is the one that `--gpu` names.
+    Gpu(Option<Gpus>),
     Cpu,
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Gpu(None)),
+            _ => text.parse().map(|gpus| Self::Gpu(Some(gpus))).map_err(|why: String| format!("{why}, or cpu")),
+        }
+    }
 }
 
 /// Width and height of pictures.
@@ -320,10 +334,6 @@ fn up_to<const MOST: usize>(text: &str) -> Result<NonZeroUsize, String> {
 /// Defaults are never 0.
 pub(super) fn count(n: usize) -> NonZeroUsize {
     NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN)
-}
-
-fn place_parser() -> impl TypedValueParser<Value = Place> {
-    PossibleValuesParser::new(["cuda", "cpu"]).map(|name| if name == "cpu" { Place::Cpu } else { Place::Gpu })
 }
 
 fn sampling_parser() -> impl TypedValueParser<Value = Sampling> {

@@ -1,6 +1,7 @@
 //! `ocellus bench e2e`: the stages of `ocellus classify`, fed with the same files again and again.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,20 +20,18 @@ use crate::bench::cpu::StageRates;
 use crate::bench::decode::{self, DecodeDesc};
 use crate::bench::infer::{self, InferDesc, name_of};
 use crate::bench::{Measurement, SteadyRate};
-use crate::cli::device::{CPU_BATCH, GPU_BATCH};
+use crate::cli::device::{CPU_BATCH, GPU_BATCH, Gpus, explained, lanes};
+use crate::cli::job::{ModelDesc, find};
 use crate::cli::say;
-use crate::cli::stages::{Stages, classify_desc};
+use crate::cli::stages::{Classifier, Labelled, Stages};
 use crate::cli::stats::stage_lines;
 use crate::decode::DecodeOptions;
 use crate::error::JobError;
-use crate::frame::{Item, Results};
-use crate::gpu::{LOADERS, Lane, LaneOptions, Precision};
+use crate::frame::Item;
+use crate::gpu::{LOADERS, Lane, Precision};
 use crate::infer::cpu_engine;
-use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 use crate::observe::{Recorder, cpu_time};
-use crate::postprocess::ClassifyRanked;
-use crate::runner::{Pipeline, Report};
+use crate::runner::{Order, Pipeline, Report};
 use crate::source::Found;
 
 /// A folder in memory, on Linux.
@@ -63,7 +62,7 @@ impl<'a> E2eBench<'a> {
     /// What the arguments say.
     pub(super) fn of(args: &'a E2eArgs) -> Self {
         Self {
-            place: args.device,
+            place: args.device.clone(),
             batch: args.batch,
             pictures: args.pictures,
             seconds: args.seconds.get(),
@@ -76,7 +75,7 @@ impl<'a> E2eBench<'a> {
     /// A job on a GPU as it usually is.
     pub(super) fn usual(net: &'a Net, on: &'a On, kind: Kind) -> Self {
         let (batch, pictures, bound) = (None, None, None);
-        Self { net, on, kind, place: Place::Gpu, batch, pictures, seconds: E2E_SECONDS, bound, find_bound: false }
+        Self { net, on, kind, place: Place::Gpu(None), batch, pictures, seconds: E2E_SECONDS, bound, find_bound: false }
     }
 
     /// With a bound that was measured in the same run.
@@ -85,29 +84,32 @@ impl<'a> E2eBench<'a> {
     }
 
     fn corpus(&self) -> CorpusDesc {
-        let usual = if self.place == Place::Gpu { GPU_PICTURES } else { CPU_PICTURES };
+        let usual = if self.place == Place::Cpu { CPU_PICTURES } else { GPU_PICTURES };
         self.kind.corpus(self.pictures.unwrap_or_else(|| count(usual)))
     }
 
     /// Measures and says which stage is the slowest.
     pub(super) fn run(self, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-        let spec = ModelSpec::resolve(&self.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
-        let model = Model::open(&spec)?;
-        match self.place {
-            Place::Gpu => self.on_gpu(&model, signals),
-            Place::Cpu => self.on_cpu(&model, signals),
+        let precision = Some(self.net.precision).filter(|_| self.place != Place::Cpu);
+        let models = [ModelDesc::new(find(&self.net.model)?, precision).open()?];
+        match self.place.clone() {
+            Place::Gpu(gpus) => {
+                let gpus = gpus.unwrap_or_else(|| Gpus::Listed(vec![self.on.gpu]));
+                self.on_gpus(&gpus, &models, signals)
+            }
+            Place::Cpu => self.on_cpu(&models, signals),
         }
     }
 
-    fn on_gpu(self, model: &Model, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-        let classify = classify_desc(model, model.card.output.top, None);
+    fn on_gpus(self, gpus: &Gpus, models: &[Classifier; 1], signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+        let [Classifier { model, .. }] = models;
         let precision = self.net.precision;
         let batch = self.batch.unwrap_or_else(|| count(GPU_BATCH));
-        let options = LaneOptions { precision, batch, ranks: ClassifyRanked::ranks(&classify) };
         let mut parts = Vec::new();
         let mut bound = self.bound;
         if self.find_bound {
-            let gpu = gpu(self.on, signals)?;
+            let first = gpus.ordinals()?.first().copied().unwrap_or(0);
+            let gpu = gpu(first, signals)?;
             let desc = InferDesc { precision, portable: false, batches: vec![batch.get()] };
             let network = infer::measure(&gpu, model, &desc, &signals.cancel)?;
             let path = decode::usual_path(&gpu)?;
@@ -118,18 +120,29 @@ impl<'a> E2eBench<'a> {
             parts.extend(network);
             parts.push(decoding);
         }
-        let lane = Lane::new(gpu(self.on, signals)?, model, &options)?;
-        lane.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
-        let job = Job::new(model, &self.corpus(), signals)?;
+        let (lanes, left_out) = lanes(gpus, models, batch, &signals.compiling).map_err(explained)?;
+        let warnings = left_out.iter().chain(lanes.iter().flat_map(Lane::warnings));
+        warnings.for_each(|warning| say(format_args!("warning: {warning}")));
+        let images: Vec<_> = lanes.iter().map(|lane| (Arc::clone(lane.name()), lane.images())).collect();
+        let job = Job::new(models, &self.corpus(), signals)?;
         let items = job.items();
-        let measured = job.measure(job.stages.on_gpu(items, lane)?, self.seconds)?;
-        let name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
+        let measured = job.measure(job.stages.on_gpus(items, lanes)?, self.seconds)?;
+        let mut name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
+        if images.len() > 1 {
+            let given: Vec<_> = images.iter().map(|(gpu, images)| format!("{gpu} {}", images.load(Relaxed))).collect();
+            say(format_args!("images: {}", given.join(", ")));
+            let _ = write!(name, ".gpus{}", images.len());
+            bound = bound.map(|(rate, _)| {
+                (rate * images.len() as f64, "what one GPU's slower part alone does, times their number")
+            });
+        }
         parts.extend(measured.named(&name, bound));
         Ok(parts)
     }
 
-    fn on_cpu(self, model: &Model, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-        let job = Job::new(model, &self.corpus(), signals)?;
+    fn on_cpu(self, models: &[Classifier; 1], signals: &Signals) -> Result<Vec<Measurement>, JobError> {
+        let [Classifier { model, .. }] = models;
+        let job = Job::new(models, &self.corpus(), signals)?;
         let threads = job.stages.threads;
         let batch = self.batch.map_or(CPU_BATCH.max(threads), NonZeroUsize::get);
         let mut bound = None;
@@ -145,8 +158,8 @@ impl<'a> E2eBench<'a> {
             bound = Some((rates.ideal(), "the stages alone on all cores, one after another"));
         }
         let items = job.items();
-        let engine = cpu_engine(model, threads)?;
-        let measured = job.measure(job.stages.on_cpu(items, engine, batch)?, self.seconds)?;
+        let engines = vec![cpu_engine(model, threads)?];
+        let measured = job.measure(job.stages.on_cpu(items, engines, batch)?, self.seconds)?;
         let name = format!("e2e.{}.{}.cpu.{}", model.name, name_of(Precision::Fp32), self.corpus().name());
         Ok(measured.named(&name, bound))
     }
@@ -174,14 +187,14 @@ struct Measured {
 }
 
 impl<'a> Job<'a> {
-    fn new(model: &'a Model, desc: &CorpusDesc, signals: &Signals) -> Result<Self, JobError> {
+    fn new(models: &'a [Classifier; 1], desc: &CorpusDesc, signals: &Signals) -> Result<Self, JobError> {
         let (folder, paths) = write(desc, signals)?;
         let stages = Stages {
-            model,
+            models,
             decode: DecodeOptions::default(),
-            classify: classify_desc(model, model.card.output.top, None),
             threads: available_parallelism().map_or(1, usize::from),
             max_latency: None,
+            order: Order::Input,
             cancel: signals.cancel.clone(),
             recorder: Recorder::default(),
             split: Arc::default(),
@@ -198,12 +211,13 @@ impl<'a> Job<'a> {
     }
 
     /// Runs the stages for so many seconds after the first.
-    fn measure(&self, pipeline: Pipeline<Item<Results>>, seconds: usize) -> Result<Measured, JobError> {
+    fn measure(&self, pipeline: Pipeline<Labelled>, seconds: usize) -> Result<Measured, JobError> {
         let mut rate = SteadyRate::default();
         let mut decoders = BTreeMap::<String, u64>::new();
         let (mut since, mut cores) = (None, 0.0);
-        let outcome = pipeline.run(|item| {
-            let results = item.payload.map_err(|error| KernelError::gpu(format!("a picture failed: {error}")))?;
+        let outcome = pipeline.run(|labelled| {
+            let results =
+                labelled.value.payload.map_err(|error| KernelError::gpu(format!("a picture failed: {error}")))?;
             *decoders.entry(results.info.decoder.to_string()).or_default() += 1;
             if self.enough.load(Relaxed) {
                 return Ok(());

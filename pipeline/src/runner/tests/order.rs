@@ -105,6 +105,8 @@ fn a_queue_has_the_room_that_is_asked_for() {
     let counter = Arc::clone(&started);
     let stage = Map(move |x| {
         counter.fetch_add(1, Ordering::SeqCst);
+        // So slow that each has a place of its own.
+        sleep(Duration::from_millis(1));
         Ok(x)
     });
     let pipeline = Pipeline::new(0..100, Cancel::default()).unwrap().room(20).stage("roomy", stage).unwrap();
