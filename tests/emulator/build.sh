@@ -42,6 +42,7 @@ library() {
 
 library libnvrtc.so.13 nvrtc
 library libcuda.so.1 driver machine
+library libnvidia-ml.so.1 nvml
 
 if compgen -G "$here/nvjpeg*" >/dev/null; then
     if printf '#include <cstdio>\n#include <jpeglib.h>\n' | "$cxx" -fsyntax-only -x c++ - 2>/dev/null; then

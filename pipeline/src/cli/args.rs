@@ -62,8 +62,8 @@ Examples:
   camera | ocellus classify - --max-latency 20    rows soon, not only full batches
   ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
   ocellus classify photos -o labels.csv --resume  go on, or add new photos
-  ocellus classify photos --metrics 127.0.0.1:9464  figures for Prometheus meanwhile
-  ocellus classify photos --profile trace.json    what took its time, for ui.perfetto.dev
+  ocellus classify photos --metrics 127.0.0.1:9464    figures for Prometheus
+  ocellus classify photos --profile trace.json    for ui.perfetto.dev
 
 What is logged can also be chosen by part, with OCELLUS_LOG or RUST_LOG: OCELLUS_LOG=ocellus::gpu=debug,info
 

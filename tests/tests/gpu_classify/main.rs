@@ -3,7 +3,7 @@
 mod lanes;
 mod memory;
 mod models;
-mod profile;
+mod observe;
 mod steady;
 
 use std::collections::{BTreeMap, BTreeSet};
