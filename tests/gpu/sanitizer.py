@@ -21,7 +21,9 @@ import time
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 # Their own processes only look whether there is a GPU.
-STARTS_THE_PROGRAM = ("gpu_bench", "gpu_classify", "gpu_faults")
+STARTS_THE_PROGRAM = ("gpu_classify",)
+# They launch no kernel that the others do not, again and again or in many processes.
+LEFT_OUT = ("gpu_bench", "gpu_faults")
 OPTIONS = [
     # Neither the workers that compile nor the tests' other children use the GPU.
     *("--target-processes", "application-only"),
@@ -40,9 +42,9 @@ TOOL_OPTIONS = {
     "racecheck": ["--racecheck-num-workers", "1"],
     "initcheck": [],
 }
-# initcheck does not see what the JPEG engines write: nvJPEG copies it into the planes, and preprocessing reads them. That
-# kernel is checked where its planes are uploaded (gpu_preprocess).
-DECODES = {"initcheck": ["--check-api-memory-access", "no", "--kernel-regex-exclude", "kns=preprocess"]}
+# These have nvJPEG decode; initcheck does not see what the JPEG engines write, from which it copies rows into the planes.
+DECODES = ("gpu_classify", "gpu_parity", "gpu_single")
+DECODES_OPTIONS = {"initcheck": ["--check-api-memory-access", "no"]}
 # In the log of a process that made no call of CUDA. Such a process's exit code is lost.
 NO_CUDA = "Target application terminated before first instrumented API call"
 # Lines of a log that are no findings.
@@ -121,8 +123,9 @@ class Run:
         self.output.mkdir(parents=True, exist_ok=True)
 
     def listed(self):
-        """Every test of every program, those of the slowest program first."""
-        programs = sorted(pathlib.Path("bin").resolve().glob("gpu_*"), key=lambda program: program.name != "gpu_conv")
+        """Every test of the programs, those of the slowest one first."""
+        programs = [program for program in pathlib.Path("bin").resolve().glob("gpu_*") if program.name not in LEFT_OUT]
+        programs.sort(key=lambda program: program.name != "gpu_conv")
         for program in programs:
             listing = subprocess.run([program, "--list", "--format", "terse"], capture_output=True, text=True, check=True)
             for line in listing.stdout.splitlines():
@@ -134,8 +137,8 @@ class Run:
         log = f"{stem}.%p.log"
         ports = ["--port", str(50000 + PORTS * slot), "--max-connections", str(PORTS)]
         options = [*OPTIONS, *TOOL_OPTIONS[job.tool], *ports]
-        if job.program.name in STARTS_THE_PROGRAM:
-            options += DECODES.get(job.tool, [])
+        if job.program.name in DECODES:
+            options += DECODES_OPTIONS.get(job.tool, [])
         return ["compute-sanitizer", "--tool", job.tool, "--log-file", log, *options]
 
     def command(self, job, stem, slot):

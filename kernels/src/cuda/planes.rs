@@ -8,6 +8,8 @@ use crate::error::KernelError;
 const ALIGNMENT: usize = 256;
 /// Memory is taken in multiples of this.
 const GRANULE_BYTES: usize = 2 << 20;
+/// What fresh memory is filled with.
+const BLANK: u8 = 0xa5;
 /// Memory below this is kept however little of it is used.
 const KEEP_BYTES: usize = 256 << 20;
 
@@ -68,6 +70,8 @@ impl PlaneArena {
                 Err(KernelError::OutOfMemory { .. }) => DeviceMemory::new(&self.stream, bytes),
                 taken => taken,
             }?;
+            // What a decoder leaves out, and the padding of rows, is never something that lay there before.
+            memory.fill(BLANK)?;
             self.blocks.push(memory);
         }
         Ok(())
@@ -81,7 +85,9 @@ impl PlaneArena {
         let bytes = plane_bytes(row_bytes, rows);
         let left = self.blocks.last().map_or(0, |block| block.len_bytes() - self.used_bytes);
         if left < bytes {
-            self.blocks.push(DeviceMemory::new(&self.stream, bytes)?);
+            let memory = DeviceMemory::new(&self.stream, bytes)?;
+            memory.fill(BLANK)?;
+            self.blocks.push(memory);
             self.used_bytes = 0;
         }
         let start = self.blocks.last().map_or(0, DeviceMemory::address);

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 pub(super) use args::BenchArgs;
 use args::{
-    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, PreprocessArgs, StartupArgs,
-    What, count,
+    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, PreprocessArgs, StartupArgs, What,
+    count,
 };
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use e2e::E2eBench;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ocellus::error::{ErrorKind, ItemError, JobError, StageName};
 use ocellus::frame::{Item, Origin, Results};
 use ocellus::runner::Pipeline;
-use ocellus::sink::{Existing, Format, Row, Writer};
+use ocellus::sink::{Columns, Existing, Format, Row, Writer};
 use ocellus::stage::{Cancel, Stage};
 
 const ROWS: u64 = 300;
@@ -46,7 +46,8 @@ impl Stage for Fragile {
 /// As `classify` does it, with stages of which the one of this name panics at `at`.
 fn job(output: &std::path::Path, broken: &str, at: Option<u64>) -> Result<(), JobError> {
     let format = Format::of_file(output)?;
-    let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, 3)?;
+    let columns = Columns { top: 3, models: Vec::new() };
+    let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, &columns)?;
     let fragile = |name| Fragile { name, at: at.filter(|_| name == broken) };
     let source = fragile("source");
     let paths = (0..=ROWS).inspect(move |&id| source.reach(id)).take(ROWS as usize);

@@ -40,7 +40,9 @@ fn stop_after(mut child: Child, signal: &str, paths: &[String], count: usize, pa
 /// Hands a job all paths.
 fn to_the_end(mut child: Child, paths: &[String]) {
     let mut stdin = child.stdin.take().unwrap();
-    paths.iter().for_each(|path| writeln!(stdin, "{path}").unwrap());
+    for path in paths {
+        writeln!(stdin, "{path}").unwrap();
+    }
     drop(stdin);
     assert_eq!(wait(&mut child).code(), Some(3));
 }

@@ -33,7 +33,11 @@ impl Stage for FailsAt {
 
     fn process(&mut self, (x, _lent): Self::In, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
         sleep(Duration::from_millis(20));
-        if x == self.0 { Err(JobError::Usage("fault".into())) } else { Ok(emit(x)) }
+        if x == self.0 {
+            return Err(JobError::Usage("fault".into()));
+        }
+        emit(x);
+        Ok(())
     }
 }
 
