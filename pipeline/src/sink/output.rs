@@ -18,6 +18,8 @@ pub(super) struct OutputFile {
     target: PathBuf,
     partial: PathBuf,
     format: Format,
+    /// Parquet's columns follow from it.
+    #[cfg(feature = "parquet")]
     several_models: bool,
     file: File,
     /// End of the last whole row.
@@ -81,6 +83,7 @@ impl OutputFile {
             target: target.to_owned(),
             partial,
             format,
+            #[cfg(feature = "parquet")]
             several_models: !columns.models.is_empty(),
             file,
             len_bytes,
