@@ -22,9 +22,10 @@ mod trace;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
@@ -377,8 +378,16 @@ pub(crate) fn network_batches(most: usize) -> Vec<usize> {
 
 /// Plans of a model for [`network_batches`], and what gives them to an engine.
 pub(crate) fn planner(model: &Model, most: usize) -> Result<(Planner, Vec<usize>), JobError> {
-    let plans = network_batches(most).into_iter().map(|size| Ok((size, model.plan(size)?)));
-    let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
+    // At once: each takes some hundredths of a second, which the start waits for.
+    let plans = thread::scope(|scope| {
+        let planned = network_batches(most).into_iter().map(|size| (size, scope.spawn(move || model.plan(size))));
+        let planned: Vec<_> = planned.collect();
+        let plan = |(size, thread): (usize, ScopedJoinHandle<'_, Result<Plan, ModelError>>)| {
+            let plan = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+            Ok((size, plan?))
+        };
+        planned.into_iter().map(plan).collect::<Result<BTreeMap<usize, Plan>, JobError>>()
+    })?;
     let batches = plans.keys().copied().collect();
     let planner = move |batch: usize| {
         let plan = plans.get(&batch).cloned();
