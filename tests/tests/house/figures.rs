@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// Rows of README's table: the work in words, and its name in the report.
-const ROWS: [(&str, &str); 14] = [
+const ROWS: [(&str, &str); 16] = [
     ("files to labels, EfficientNet-Lite0, fp16, 500x375", "e2e.efficientnet-lite0.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 500x375", "e2e.resnet50.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 1920x1080", "e2e.resnet50.fp16.1920x1080"),
@@ -18,6 +18,8 @@ const ROWS: [(&str, &str); 14] = [
     ("network alone, EfficientNet-Lite0, fp16, batch 256", "infer.efficientnet-lite0.fp16.b256"),
     ("preprocess 500x375 to 224, fp16, batch 256", "preprocess.500x375.224.f16.b256"),
     ("preprocess 1920x1080 to 640, fp16, batch 256", "preprocess.1920x1080.640.f16.b256"),
+    ("one 500x375 file at a time to labels, EfficientNet-Lite0, median", "latency.efficientnet-lite0.fp16.engines.p50"),
+    ("the same, the slowest of a hundred", "latency.efficientnet-lite0.fp16.engines.p99"),
     ("from nothing to a network that runs, no kernel compiled before", "startup.efficientnet-lite0.fp16.cold"),
     ("the same with compiled kernels", "startup.efficientnet-lite0.fp16.warm"),
 ];
@@ -42,7 +44,10 @@ fn table(report: &Value) -> String {
     for (work, name) in ROWS {
         let Some(result) = results.iter().find(|result| result["name"] == name) else { continue };
         let value = result["value"].as_f64().unwrap();
-        let figure = if result["unit"] == "s" { format!("{value:.2} s") } else { format!("{} img/s", grouped(value)) };
+        let figure = match result["unit"].as_str() {
+            Some(unit @ ("s" | "ms")) => format!("{value:.2} {unit}"),
+            _ => format!("{} img/s", grouped(value)),
+        };
         let (peer, ratio) = match (result["peer"].as_str(), result["peer_value"].as_f64()) {
             (Some(peer), Some(other)) => (format!("{peer} {}", grouped(other)), format!("{:.2}", value / other)),
             _ => Default::default(),
