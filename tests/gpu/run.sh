@@ -88,6 +88,7 @@ bench() {
     measure e2e-efficientnet e2e --size 500x375
     # A few seconds each.
     measure latency-efficientnet latency
+    measure latency-efficientnet-engines latency --path engines
     measure latency-resnet50 latency --model "$resnet"
 }
 

@@ -91,7 +91,7 @@ pub(super) struct ClassifyArgs {
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_precision_or_auto)]
     precision: AutoPrecision,
 
-    /// Images in one run of the network; about five such batches are in memory [default: 64 on a GPU; on the CPU 8, or the
+    /// Images in one run of the network; up to 22 such batches are in a GPU's memory [default: 64 on a GPU; on the CPU 8, or the
     /// number of threads where that is more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Option<u32>,

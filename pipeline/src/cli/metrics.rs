@@ -80,7 +80,7 @@ impl Metrics {
         let mut counter = |name: &str, help: &str, value: u64| {
             page.family(name, Kind::Counter, help).sample(&[], value as f64);
         };
-        counter("ocellus_items_total", "Rows written, those of failed items as well.", tally.images);
+        counter("ocellus_items_total", "Inputs whose rows were written, those of failed items as well.", tally.images);
         counter("ocellus_partial_items_total", "Items that were decoded from an incomplete file.", tally.partial);
         counter(
             "ocellus_resumed_items_total",

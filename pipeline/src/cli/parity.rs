@@ -43,9 +43,8 @@ pub(super) fn run(args: &ParityArgs) -> Result<Exit, JobError> {
     let model = Model::open(&spec)?;
     let (cancel, compiling) = (Cancel::default(), Stop::default());
     signals::watch(cancel.clone(), compiling.clone())?;
-    if !args.quiet {
-        model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    }
+    // Also with -q: what is assumed decides the results.
+    model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let job = Job { args, inputs, model: &model, cancel };
     match &args.device {
         Device::Cpu => job.on_cpu(&output, "--device cpu"),

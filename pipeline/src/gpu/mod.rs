@@ -189,17 +189,26 @@ impl Lane {
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
-        let load = || match Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?) {
-            // The CPU decodes what this worker gets.
-            Err(KernelError::OutOfMemory { .. }) => Ok(Load::new(&self.gpu.device, None, cpu()?)?),
-            made => Ok(made?),
+        let load = |jpeg: Option<&Jpeg>| Ok::<_, JobError>(Load::new(&self.gpu.device, jpeg, cpu()?));
+        let both = |jpeg| Ok::<_, JobError>([load(jpeg)?, load(jpeg)?]);
+        // All decode alike: who decodes a file does not depend on who is free.
+        let mut jpeg = self.jpeg.as_ref();
+        let [mut parts, first] = match both(jpeg)? {
+            [Ok(parts), Ok(first)] => [parts, first],
+            [Err(KernelError::OutOfMemory { .. }), other] | [other, Err(KernelError::OutOfMemory { .. })] => {
+                // What could be made is let go of first.
+                drop(other);
+                jpeg = None;
+                let [parts, first] = both(jpeg)?;
+                [parts?, first?]
+            }
+            [parts, first] => [parts?, first?],
         };
-        let mut parts = load()?;
-        let mut loaders = vec![load()?];
+        let mut loaders = vec![first];
         while loaders.len() < LOADERS {
-            match load() {
+            match load(jpeg)? {
                 // Those that there are do the work.
-                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => break,
+                Err(KernelError::OutOfMemory { .. }) => break,
                 loader => loaders.push(loader?),
             }
         }

@@ -347,11 +347,16 @@ impl<T> Intake<T> {
         counters.saw_queue(inner.places.len());
         let mut waiting_since = None;
         let taken = loop {
-            if inner.broken || (inner.writer_gone && inner.places.is_empty()) {
+            let front_broken = inner.places.front().is_some_and(|p| p.state == State::Broken && p.values.is_empty());
+            if inner.broken || front_broken {
+                // Nothing will come for the others either, and only they let go of what the writers wait for.
+                queue.filled.notify_all();
+                break Taken::End(room);
+            }
+            if inner.writer_gone && inner.places.is_empty() {
                 break Taken::End(room);
             }
             match inner.places.front_mut() {
-                Some(place) if place.state == State::Broken => break Taken::End(room),
                 Some(place) if !place.values.is_empty() => {
                     let share = place.values.len().div_ceil(portion.workers.max(1));
                     into.extend(place.values.drain(..portion.most.clamp(1, share)));

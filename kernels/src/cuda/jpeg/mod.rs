@@ -179,28 +179,37 @@ impl JpegDecoder {
     /// the others nothing. Files may be damaged in any way.
     ///
     /// # Errors
-    /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files: it has given back what it held, and
-    /// fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
+    /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files, or to begin with: it has given back what it
+    /// held, and fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
     pub fn decode(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<Vec<Option<JpegPath>>, KernelError> {
         if !files.iter().flat_map(|file| file.planes).all(|plane| arena.holds(plane)) {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
         self.stream.device().bind()?;
+        self.complete()?;
         self.paths().try_for_each(|path| path.spans().restart())?;
         let mut served = vec![None; files.len()];
         let enqueued = self.paths().try_for_each(|path| path.decode(files, &mut served));
         // Waited for in any case: the work reads the files, and writes to the planes.
         let waited = self.stream.synchronize();
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
-            // Buffers grow to the largest picture and never shrink. They go before others come.
+            // Buffers grow to the largest picture and never shrink. They are let go of here, and taken again when there is
+            // something to decode.
             self.batch = None;
-            let is_timed = self.is_timed;
-            *self = Self::waiting(&self.jpeg.clone(), &self.stream.clone(), self.waiting)?;
-            if is_timed {
+            self.hybrid = Hybrid::new(&self.jpeg.hybrid, &self.stream, self.waiting)?;
+        }
+        enqueued.and(waited).map(|()| served)
+    }
+
+    /// Makes anew what was let go of.
+    fn complete(&mut self) -> Result<(), KernelError> {
+        if let (None, Some(batch)) = (&self.batch, &self.jpeg.batch) {
+            self.batch = Some(Batch::new(&self.jpeg, batch, &self.stream, self.waiting)?);
+            if self.is_timed {
                 self.record_spans()?;
             }
         }
-        enqueued.and(waited).map(|()| served)
+        Ok(())
     }
 
     /// In the order in which a file goes from one to the next.

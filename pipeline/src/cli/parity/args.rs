@@ -63,7 +63,7 @@ pub(in crate::cli) struct ParityArgs {
     #[arg(long, value_name = "N", default_value_t = DecodeOptions::default().max_pixels)]
     pub(super) max_pixels: u64,
 
-    /// No progress, no summary, no warnings
+    /// No progress and no summary
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
