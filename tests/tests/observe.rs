@@ -88,9 +88,13 @@ fn a_profile_shows_every_stage_on_its_threads() {
         let of_stage: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
         assert!(of_stage.iter().all(|span| span.process == "ocellus" && span.track.starts_with(name)), "{name}");
         assert!(of_stage.iter().all(|span| span.end_ns <= wall_ns), "{name}");
-        // A source gives what it has no input for.
+        // A source gives what it has no input for. Values that are taken together have one span.
         let values = stage["in"].as_u64().unwrap().max(if name == "source" { 20 } else { 0 });
-        assert_eq!(of_stage.len() as u64, values, "{name}");
+        assert!(
+            (1..=values).contains(&(of_stage.len() as u64)),
+            "{name}: {} spans for {values} values",
+            of_stage.len()
+        );
         let busy_s = of_stage.iter().map(|span| span.end_ns - span.start_ns).sum::<u64>() as f64 / 1e9;
         let told = stage["busy_s"].as_f64().unwrap();
         assert!((busy_s - told).abs() <= 0.01 * told + 1e-3, "{name}: {busy_s} s in the trace, {told} s");
