@@ -141,3 +141,24 @@ fn what_is_heavy_is_not_piled_up() {
     let peak = gauge.peak.load(Ordering::SeqCst);
     assert!(peak <= queue_len(2) + 1, "{peak} heavy values at a time");
 }
+
+#[test]
+fn a_worker_that_fails_in_front_of_a_pool_ends_the_job() {
+    // The first value fails when the other worker has filled the queue, and all readers sleep.
+    let worker = || {
+        Map(|x: u64| {
+            if x == 0 {
+                sleep(Duration::from_millis(300));
+                return Err(JobError::Usage("made up".into()));
+            }
+            Ok(x)
+        })
+    };
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let pool = Pipeline::new(0..100_u64, Cancel::default()).and_then(|p| p.pool("fails", [worker(), worker()]));
+        let behind = pool.and_then(|p| p.pool("behind", [Map(Ok), Map(Ok), Map(Ok)])).unwrap();
+        let _ = ended.send(behind.run(|_| Ok(())).end.is_err());
+    });
+    assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(true), "a reader sleeps for ever");
+}
