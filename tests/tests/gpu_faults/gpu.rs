@@ -172,7 +172,8 @@ fn assert_same_but_for_the_decoder(rows: &[Value], undisturbed: &[Value]) {
 fn memory_that_others_take_meanwhile_costs_no_row() {
     const MIB: u64 = 1 << 20;
     const ALL_MIB: u64 = 120;
-    const JOBS: usize = 2;
+    /// A job may be done before others were in its way.
+    const JOBS: usize = 20;
     if !is_emulator() {
         return;
     }
@@ -195,8 +196,11 @@ fn memory_that_others_take_meanwhile_costs_no_row() {
     };
     let undisturbed = rows(&command().output().unwrap());
     let mut random = Random::new(5);
-    let mut split = 0;
+    let mut split = false;
     for _ in 0..JOBS {
+        if split {
+            return;
+        }
         hold(&others, 0);
         let mut command = command();
         let output = fixture.path("rows.jsonl");
@@ -216,10 +220,9 @@ fn memory_that_others_take_meanwhile_costs_no_row() {
         let written = fs::read_to_string(&output).unwrap();
         let written: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_same_but_for_the_decoder(&written, &undisturbed);
-        split += usize::from(text(&ended.stderr).contains("no memory for"));
+        split = text(&ended.stderr).contains("no memory for");
     }
-    println!("{split} of {JOBS} jobs had to split batches");
-    assert!(split > 0, "others were never in the way");
+    assert!(split, "others were never in the way");
 }
 
 fn hold(others: &Path, bytes: u64) {
