@@ -7,7 +7,7 @@
 //!
 //! What is cheap travels in chunks, or waking threads would cost more than the work: a source that is held back adds its
 //! values to the last place, and a worker takes as many at once as it is done with in a fraction of a millisecond
-//! ([`PORTION`]). Where nothing is held back each value goes on at once.
+//! (`PORTION`). Where nothing is held back each value goes on at once.
 //!
 //! The first fatal error, a panic included, ends all stages. [`Cancel`] only ends the source: what is on its way is
 //! finished. Failures of one item are values like any other ([`PerItem`] makes them from panics).
