@@ -20,6 +20,7 @@ use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::jit::{CacheDir, Stop};
 
 use super::device::{GPU_BATCH, explained, jit_options};
+use super::job::find;
 use super::{Exit, say, signals};
 use crate::bench::Measurement;
 use crate::bench::corpus;
@@ -30,7 +31,6 @@ use crate::bench::preprocess::{self, Output, PreprocessBench};
 use crate::error::JobError;
 use crate::gpu::{LOADERS, planner};
 use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 use crate::single::{Classifier, DecodePath, Options};
 use crate::stage::Cancel;
 
@@ -145,7 +145,7 @@ fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measuremen
 }
 
 fn latency(args: &LatencyArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-    let spec = ModelSpec::resolve(&args.net.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let spec = find(&args.net.model)?;
     let model = Model::open(&spec)?;
     let options = Options { precision: args.net.precision, path: args.path, ..Options::default() };
     let mut classifier = Classifier::new(&gpu(args.on.gpu, signals)?, &model, &options)?;
@@ -193,7 +193,7 @@ fn gpu(ordinal: usize, signals: &Signals) -> Result<Gpu, JobError> {
 }
 
 fn open(net: &Net) -> Result<Model, JobError> {
-    let spec = ModelSpec::resolve(&net.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let spec = find(&net.model)?;
     Ok(Model::read(&spec)?)
 }
 

@@ -12,11 +12,11 @@ use ocellus_kernels::jit::{Arch, CacheDir, Jit, KernelSpec, Stop, worker};
 
 use super::args::{CacheArgs, CacheCommand, WarmArgs};
 use super::device::{GPU_BATCH, jit_options};
+use super::job::find;
 use super::{Exit, say, signals};
 use crate::error::JobError;
 use crate::gpu;
 use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 use crate::stage::Cancel;
 
 /// Lists, fills or empties the folder of compiled kernels.
@@ -44,7 +44,7 @@ pub(super) fn work() -> Result<Exit, JobError> {
 
 /// Compiles what the model needs for each architecture.
 fn warm(args: &WarmArgs) -> Result<Exit, JobError> {
-    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let spec = find(&args.model)?;
     let model = Model::open(&spec)?;
     let (cancel, compiling) = (Cancel::default(), Stop::default());
     // Compilers and what they have not finished must not stay behind.
@@ -128,6 +128,7 @@ fn print(text: &str) -> Result<Exit, JobError> {
 mod tests {
     use super::*;
     use crate::model::spec::DEFAULT_MODEL;
+    use crate::model::spec::ModelSpec;
 
     /// A start compiles, or loads, each of them.
     #[test]

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use super::args::InspectArgs;
+use super::job::find;
 use super::{Exit, say};
 use crate::error::JobError;
 use crate::model::inspect::report;
 use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 
 /// Prints what a network consists of.
 pub(super) fn run(args: &InspectArgs) -> Result<Exit, JobError> {
-    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let spec = find(&args.model)?;
     let model = Model::read(&spec)?;
     model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let report = report(&model, args.batch as usize)?;

@@ -15,6 +15,7 @@ use output::{Output, Style};
 use row::{ParityRow, Summary};
 
 use super::device::{Device, explained, jit_options};
+use super::job::find;
 use super::progress::Progress;
 use super::{Exit, say, signals};
 use crate::decode::DecodeOptions;
@@ -22,7 +23,6 @@ use crate::error::JobError;
 use crate::frame::Item;
 use crate::gpu::Precision;
 use crate::model::load::Model;
-use crate::model::spec::ModelSpec;
 use crate::parity::{Compare, Comparison, CpuSteps, EXACT_DECODE, GpuSteps, Steps};
 use crate::runner::{Pipeline, Then};
 use crate::source::{Input, ReadAhead, ReadLarge, Skipped, Walk};
@@ -39,7 +39,7 @@ const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision:
 pub(super) fn run(args: &ParityArgs) -> Result<Exit, JobError> {
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
     let output = Output::open(args)?;
-    let spec = ModelSpec::resolve(&args.model).map_err(|e| JobError::Usage(e.to_string()))?;
+    let spec = find(&args.model)?;
     let model = Model::open(&spec)?;
     let (cancel, compiling) = (Cancel::default(), Stop::default());
     signals::watch(cancel.clone(), compiling.clone())?;

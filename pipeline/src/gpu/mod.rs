@@ -22,10 +22,9 @@ mod trace;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::thread::{self, ScopedJoinHandle};
+use std::thread;
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
@@ -388,15 +387,8 @@ pub(crate) fn network_batches(most: usize) -> Vec<usize> {
 /// Plans of a model for [`network_batches`], and what gives them to an engine.
 pub(crate) fn planner(model: &Model, most: usize) -> Result<(Planner, Vec<usize>), JobError> {
     // At once: each takes some hundredths of a second, which the start waits for.
-    let plans = thread::scope(|scope| {
-        let planned = network_batches(most).into_iter().map(|size| (size, scope.spawn(move || model.plan(size))));
-        let planned: Vec<_> = planned.collect();
-        let plan = |(size, thread): (usize, ScopedJoinHandle<'_, Result<Plan, ModelError>>)| {
-            let plan = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-            Ok((size, plan?))
-        };
-        planned.into_iter().map(plan).collect::<Result<BTreeMap<usize, Plan>, JobError>>()
-    })?;
+    let plans = on_threads(network_batches(most), |size| Ok((size, model.plan(size)?)));
+    let plans = plans.into_iter().collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
     let batches = plans.keys().copied().collect();
     let planner = move |batch: usize| {
         let plan = plans.get(&batch).cloned();
