@@ -47,7 +47,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   CHECK(ready());
   REQUIRE(free != nullptr && total != nullptr, CUDA_ERROR_INVALID_VALUE);
   *total = memory_bytes(current_gpu());
-  *free = *total - std::min(*total, memory().used_bytes(current_gpu()) + others_bytes());
+  *free = memory().free_bytes(current_gpu());
   return CUDA_SUCCESS;
 }
 

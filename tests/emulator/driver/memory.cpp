@@ -1,7 +1,5 @@
 #include "driver/memory.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,20 +36,17 @@ Pool& default_pool() {
   return *pool;
 }
 
-size_t others_bytes() {
-  struct stat file;
-  const std::string& name = settings().others_file;
-  return !name.empty() && stat(name.c_str(), &file) == 0 ? static_cast<size_t>(file.st_size) : 0;
-}
-
 void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (++asked_for_ == settings().failing_allocation) return nullptr;
   const bool on_device = kind == MemoryKind::kDevice;
   const int gpu = current_gpu();
   const size_t all = on_device ? memory_bytes(gpu) : settings().host_bytes;
-  const size_t used = on_device ? used_bytes_[gpu] + others_bytes() : used_host_bytes_;
-  const size_t left = all - std::min(all, used);
+  if (on_device && others_have_the_rest()) {
+    ++refused_;
+    return nullptr;
+  }
+  const size_t left = all - std::min(all, on_device ? used_bytes_[gpu] : used_host_bytes_);
   if (bytes > left || rounded(bytes) > left) return nullptr;
   void* const raw = new_pages(kGuardBytes + rounded(bytes) + kGuardBytes);
   if (raw == nullptr) return nullptr;
@@ -135,9 +130,15 @@ void Memory::check_guards(const char* after) {
   }
 }
 
-size_t Memory::used_bytes(int gpu) {
+bool Memory::others_have_the_rest() const {
+  const Others& others = settings().others;
+  return others.from != 0 && asked_for_ >= others.from && refused_ < others.refused;
+}
+
+size_t Memory::free_bytes(int gpu) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return used_bytes_[gpu];
+  const size_t all = memory_bytes(gpu);
+  return others_have_the_rest() ? 0 : all - std::min(all, used_bytes_[gpu]);
 }
 
 size_t Memory::allocations() {

@@ -29,9 +29,6 @@ struct Allocation {
   int gpu;
 };
 
-// Bytes of the device that other programs have at the moment.
-size_t others_bytes();
-
 class Memory {
  public:
   // How often memory was asked for, of either kind.
@@ -50,10 +47,12 @@ class Memory {
   bool find(const void* at, size_t bytes, void** start, Allocation* allocation);
   // Ends the process where anything wrote beside an allocation. `after` says what ran last.
   void check_guards(const char* after);
-  size_t used_bytes(int gpu);
+  // What neither this process nor others have of a device.
+  size_t free_bytes(int gpu);
   size_t allocations();
 
  private:
+  bool others_have_the_rest() const;
   void release(std::map<unsigned char*, Allocation>::iterator at);
   std::mutex mutex_;
   std::map<unsigned char*, Allocation> all_;
@@ -61,6 +60,8 @@ class Memory {
   size_t used_host_bytes_ = 0;
   // So far, of the device's and the host's memory.
   size_t asked_for_ = 0;
+  // So far, because others had the memory.
+  size_t refused_ = 0;
 };
 
 Memory& memory();

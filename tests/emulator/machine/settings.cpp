@@ -1,6 +1,7 @@
 #include "machine/settings.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -25,6 +26,13 @@ Odd odd(const char* name) {
   return colon == nullptr ? Odd{-1, 0} : Odd{std::atoi(text), std::strtoull(colon + 1, nullptr, 10)};
 }
 
+// FROM:REFUSED
+Others others(const char* name) {
+  Others others = {0, 0};
+  if (std::sscanf(text(name).c_str(), "%zu:%zu", &others.from, &others.refused) != 2) return {0, 0};
+  return others;
+}
+
 bool is(const char* name, const char* expected) {
   const char* const value = std::getenv(name);
   return value != nullptr && std::strcmp(value, expected) == 0;
@@ -40,7 +48,7 @@ const Settings& settings() {
       static_cast<size_t>(number("OCELLUS_EMULATOR_MEMORY_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_HOST_BYTES", 8ull << 30)),
       static_cast<size_t>(number("OCELLUS_EMULATOR_FAILING_ALLOCATION", 0)),
-      text("OCELLUS_EMULATOR_OTHERS"),
+      others("OCELLUS_EMULATOR_OTHERS"),
       text("OCELLUS_EMULATOR_FAIL"),
       static_cast<unsigned>(number("OCELLUS_EMULATOR_CC", 80)),
       is("OCELLUS_EMULATOR_ORDER", "lazy"),

@@ -11,6 +11,11 @@ struct Odd {
   unsigned long long value;
 };
 
+// Other programs' use of the memory: from which allocation on, counted from 1, and how many are refused until they are gone.
+struct Others {
+  size_t from, refused;
+};
+
 struct Settings {
   unsigned gpus;
   // The device with so many bytes of memory.
@@ -22,8 +27,7 @@ struct Settings {
   size_t host_bytes;
   // The allocation that fails, counted from 1; 0: none.
   size_t failing_allocation;
-  // A file as long as what other programs have of the device's memory; empty: they have none.
-  std::string others_file;
+  Others others;
   // KIND:N:CODE, the call with which the context is lost.
   std::string losing_call;
   unsigned compute_capability;

@@ -4,7 +4,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import cuda
@@ -50,9 +49,8 @@ class Faults(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_others_have_memory_too(self):
-        with tempfile.NamedTemporaryFile() as others:
-            environment = {**os.environ, "OCELLUS_EMULATOR_MEMORY_BYTES": str(8 << 20), "OCELLUS_EMULATOR_OTHERS": others.name}
-            ended = subprocess.run([sys.executable, __file__, "share", others.name], capture_output=True, text=True, timeout=60, env=environment)
+        environment = {**os.environ, "OCELLUS_EMULATOR_MEMORY_BYTES": str(8 << 20), "OCELLUS_EMULATOR_OTHERS": "3:2"}
+        ended = subprocess.run([sys.executable, __file__, "share"], capture_output=True, text=True, timeout=60, env=environment)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
     def test_none(self):
@@ -86,25 +84,27 @@ def lose():
     assert [code("cuMemFree_v2", first.at), code("cuCtxSynchronize"), code("cuMemcpyDtoH_v2", b"1234", second.at, ctypes.c_size_t(4))] == [700] * 3
 
 
-def share(others):
+def share():
+    def free():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        cuda.cu("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        assert total.value == 8 << 20
+        return free.value
+
     cuda.start()
-    free, total, at = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
-    os.truncate(others, 5 << 20)
-    cuda.cu("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    assert (free.value, total.value) == (3 << 20, 8 << 20)
-    assert code("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 << 20)) == 2
-    os.truncate(others, 9 << 20)
-    cuda.cu("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    assert free.value == 0
-    os.truncate(others, 0)
-    assert code("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 << 20)) == 0
+    at = ctypes.c_uint64()
+    found = []
+    for _ in range(5):
+        found.append((code("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(1 << 20)), free() >> 20))
+    # The third brings the others, who are gone with the fourth.
+    assert found == [(0, 7), (0, 6), (2, 0), (2, 6), (0, 5)], found
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["lose"]:
         lose()
     elif sys.argv[1:2] == ["share"]:
-        share(sys.argv[2])
+        share()
     elif len(sys.argv) == 3:
         fail(int(sys.argv[1]), int(sys.argv[2]))
     else:
