@@ -164,9 +164,9 @@ if ! $quick; then
 fi
 # tests/tests/networks.rs has ONNX Runtime make what it compares with.
 if [ -x "$python" ]; then export OCELLUS_TEST_PYTHON="$python"; fi
-# tests/tests/kernels_compile.rs compiles every GPU kernel with NVRTC, which needs no GPU.
+# tests/tests/kernels_compile.rs compiles every GPU kernel with NVRTC, which needs no GPU; nor does NVTX.
 nvidia=("$PWD"/.venv/lib/python3.*/site-packages/nvidia/cu13/lib)
-if [ -z "${OCELLUS_CUDA_LIBS-}" ] && [ -d "${nvidia[0]}" ]; then export OCELLUS_CUDA_LIBS="${nvidia[0]}" REQUIRE_NVRTC=1; fi
+if [ -z "${OCELLUS_CUDA_LIBS-}" ] && [ -d "${nvidia[0]}" ]; then export OCELLUS_CUDA_LIBS="${nvidia[0]}" REQUIRE_NVRTC=1 REQUIRE_NVTX=1; fi
 step "formatting" formatting
 step "lints" clippy
 # The command-line tests build the program themselves; here, so that a build error is not a test's.

@@ -33,12 +33,13 @@ pub use counters::{Report, StageReport};
 pub use in_order::{AsDone, InOrder, Window};
 pub use link::Order;
 use link::{CHUNK, Intake, Outlet, Portion, Room, Taken, queue};
+use ocellus_sys::nvtx::Domain;
 pub use per_item::PerItem;
 pub use then::Then;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::error::{JobError, panic_message};
-use crate::observe::{Recorder, Track};
+use crate::observe::Recorder;
 use crate::stage::{Cancel, Stage};
 
 /// Stages put together so far, already at work; `T` is what the last one gives.
@@ -87,6 +88,7 @@ struct Job {
     threads: Vec<JoinHandle<()>>,
     monitor: Monitor,
     recorder: Recorder,
+    profiler: Option<Domain>,
 }
 
 /// Sees what the stages of a job have done so far. Clones see the same job.
@@ -135,10 +137,10 @@ impl Shared {
 }
 
 impl Job {
-    fn spawn(&mut self, stage: &'static str, work: impl FnOnce(Track) + Send + 'static) -> Result<(), JobError> {
-        let name = format!("{stage}-{}", self.threads.len());
-        let track = self.recorder.track(&name);
-        let thread = std::thread::Builder::new().name(name).spawn(move || work(track));
+    fn spawn(&mut self, counters: Arc<Counters>, work: impl FnOnce(Meter) + Send + 'static) -> Result<(), JobError> {
+        let name = format!("{}-{}", counters.stage, self.threads.len());
+        let meter = self.meter(counters, &name);
+        let thread = std::thread::Builder::new().name(name).spawn(move || work(meter));
         self.threads.push(thread.map_err(|e| JobError::io("cannot start a thread", e))?);
         Ok(())
     }
@@ -147,6 +149,12 @@ impl Job {
         let counters = Arc::new(Counters::new(stage, workers, queue_capacity));
         self.monitor.stages.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counters));
         counters
+    }
+
+    /// For one thread of a stage.
+    fn meter(&self, counters: Arc<Counters>, thread: &str) -> Meter {
+        let label = self.profiler.map(|domain| domain.label(counters.stage));
+        Meter { counters, track: self.recorder.track(thread), label }
     }
 
     fn join(&mut self) {
@@ -203,17 +211,21 @@ impl<T: Send + 'static> Pipeline<T> {
             failure: Mutex::new(None),
         });
         let monitor = Monitor { started: Instant::now(), stages: Arc::default() };
-        let mut job = Job { shared: Arc::clone(&shared), threads: Vec::new(), monitor, recorder };
+        // A profiler that finds no NVTX shows the job without its stages.
+        let profiler = Domain::new("ocellus").unwrap_or_else(|error| {
+            warn!("no ranges of stages for the profiler: {error}");
+            None
+        });
+        let mut job = Job { shared: Arc::clone(&shared), threads: Vec::new(), monitor, recorder, profiler };
         let counters = job.counters("source", 1, 0);
         let (outlet, intake) = queue(queue_len(1));
         let mut source = source.into_iter();
-        job.spawn("source", move |track| {
-            let counters = Meter { counters, track };
+        job.spawn(counters, move |counters| {
             shared.guard("source", || {
                 while !shared.cancel.is_set() {
-                    let started = Instant::now();
+                    let work = counters.begin(1);
                     let Some(value) = source.next() else { break };
-                    counters.finished(started, 1, 1);
+                    counters.finished(work, 1, 1);
                     if !outlet.push(value, &counters) {
                         break;
                     }
@@ -272,9 +284,8 @@ impl<T: Send + 'static> Pipeline<T> {
         let (outlet, intake) = queue(queue_len(workers).max(self.room));
         let link = Arc::new(Link { intake: self.intake, outlet, order: self.order, workers });
         for stage in stages {
-            let (link, shared, counters) = (Arc::clone(&link), Arc::clone(&self.job.shared), Arc::clone(&counters));
-            self.job.spawn(name, move |track| {
-                let counters = Meter { counters, track };
+            let (link, shared) = (Arc::clone(&link), Arc::clone(&self.job.shared));
+            self.job.spawn(Arc::clone(&counters), move |counters| {
                 shared.guard(name, || work(stage, &link, &shared, &counters));
             })?;
         }
@@ -290,7 +301,7 @@ impl<T: Send + 'static> Pipeline<T> {
     pub fn run(self, mut sink: impl FnMut(T) -> Result<(), JobError>) -> Outcome {
         let Self { intake, mut job, .. } = self;
         let counters = job.counters("sink", 1, intake.capacity());
-        let counters = Meter { counters, track: job.recorder.track("sink") };
+        let counters = job.meter(counters, "sink");
         let shared = Arc::clone(&job.shared);
         let portion = Portion { most: CHUNK, workers: 1, due: None };
         let mut values = Vec::new();
@@ -298,9 +309,10 @@ impl<T: Send + 'static> Pipeline<T> {
             while !shared.aborted() {
                 match intake.take(&portion, &counters, &mut values, (), |()| ()) {
                     Taken::Values(()) => {
-                        let (started, count) = (Instant::now(), values.len());
+                        let count = values.len();
+                        let work = counters.begin(count);
                         values.drain(..).try_for_each(&mut sink)?;
-                        counters.finished(started, count, 0);
+                        counters.finished(work, count, 0);
                     }
                     Taken::Idle(()) => {}
                     Taken::End(()) => break,
@@ -363,25 +375,25 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
                 let values = inputs.len();
-                let (mut left, mut started, mut busy) = (values, Instant::now(), Duration::ZERO);
+                let (mut left, mut work, mut busy) = (values, counters.begin(values), Duration::ZERO);
                 let mut done = 0;
                 for input in inputs.drain(..) {
                     stage.process(input, &mut |output| outputs.push(output))?;
                     left -= 1;
                     done += 1;
                     let heavy = stage.is_heavy();
-                    if left == 0 || !(heavy || started.elapsed() > PORTION) {
+                    if left == 0 || !(heavy || work.elapsed() > PORTION) {
                         continue;
                     }
                     // What is done waits no longer for the rest.
-                    busy += counters.finished(started, std::mem::take(&mut done), outputs.len());
+                    busy += counters.finished(work, std::mem::take(&mut done), outputs.len());
                     place.add(&mut outputs);
                     if heavy {
                         place.wait_until_taken(counters);
                     }
-                    started = Instant::now();
+                    work = counters.begin(left);
                 }
-                busy += counters.finished(started, done, outputs.len());
+                busy += counters.finished(work, done, outputs.len());
                 pace.took(values, busy);
                 place.close(&mut outputs);
             }

@@ -66,6 +66,7 @@ impl fmt::Display for LoadError {
             Library::Cuda | Library::Nvml => "the NVIDIA driver",
             Library::Nvrtc => "the CUDA toolkit (or pip install nvidia-cuda-nvrtc in an active venv)",
             Library::Nvjpeg => "the CUDA toolkit (or pip install nvidia-nvjpeg in an active venv)",
+            Library::Nvtx => "the CUDA toolkit 13 (or pip install nvidia-nvtx in an active venv)",
         };
         write!(f, "; install {product}, or set {} to the folder of {}", search::OVERRIDE, library.sonames()[0])
     }

@@ -10,6 +10,7 @@ mod error;
 pub mod nvjpeg;
 pub mod nvml;
 pub mod nvrtc;
+pub mod nvtx;
 mod queues;
 mod search;
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub enum Library {
     Nvjpeg,
     /// What says how a GPU is, `libnvidia-ml`.
     Nvml,
+    /// What names a program's ranges of time for profilers, `libnvtx3interop`.
+    Nvtx,
 }
 
 impl Library {
@@ -54,6 +57,7 @@ impl Library {
             Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12"],
             Self::Nvjpeg => &["libnvjpeg.so.13", "libnvjpeg.so.12"],
             Self::Nvml => &["libnvidia-ml.so.1"],
+            Self::Nvtx => &["libnvtx3interop.so.1"],
         }
     }
 }
@@ -65,6 +69,7 @@ impl fmt::Display for Library {
             Self::Nvrtc => "libnvrtc",
             Self::Nvjpeg => "libnvjpeg",
             Self::Nvml => "libnvidia-ml",
+            Self::Nvtx => "libnvtx3interop",
         })
     }
 }
@@ -127,7 +132,7 @@ impl Found {
 /// # Errors
 /// [`LoadError::NotFound`] when no place gave a library that loads; the error lists the places.
 pub fn load(library: Library) -> Result<&'static Found, LoadError> {
-    static LOADED: [OnceLock<Result<Found, LoadError>>; 4] = [const { OnceLock::new() }; 4];
+    static LOADED: [OnceLock<Result<Found, LoadError>>; 5] = [const { OnceLock::new() }; 5];
     LOADED[library as usize]
         .get_or_init(|| probe_in(library, &search::folders(&|name| std::env::var_os(name))))
         .as_ref()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::trace::spans;
-use tests::{ocellus, workspace_root};
+use tests::{ocellus, skip, workspace_root};
 
 /// `ocellus classify`, with the faster of the sample models, on the CPU.
 fn classify(arguments: &[&str]) -> Command {
@@ -287,4 +287,61 @@ fn an_address_that_cannot_be_had_is_wrong_usage() {
         assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
         assert!(message.contains("--metrics") && output.stdout.is_empty(), "{message}");
     }
+}
+
+/// What a profiler sees: every value of every stage lies in a range that is called as the stage, on the stage's threads, and
+/// every range ends. Through NVIDIA's own library, with a listener made with NVIDIA's headers.
+#[test]
+fn profilers_see_ranges_of_stages() {
+    const IMAGES: usize = 9;
+    let folders = std::env::var_os("OCELLUS_CUDA_LIBS").unwrap_or_default();
+    let Some(libraries) = std::env::split_paths(&folders).find(|folder| folder.join("libnvtx3interop.so.1").exists())
+    else {
+        return skip("REQUIRE_NVTX", "no libnvtx3interop in OCELLUS_CUDA_LIBS");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let listener = folder.path().join("listener.so");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]).arg(libraries.join("../include"));
+    compiler.arg(workspace_root().join("tests/nvtx/listener.c")).arg("-o").arg(&listener);
+    assert!(compiler.status().unwrap().success());
+    let files: Vec<_> =
+        (0..IMAGES).map(|n| if n % 3 == 2 { "no-such.jpg" } else { "samples/photos/panda.jpg" }).collect();
+    let (heard, stats) = (folder.path().join("heard"), folder.path().join("stats.json"));
+    let output = classify(&files)
+        .args(["--threads", "2", "--stats"])
+        .arg(&stats)
+        .env("NVTX_INJECTION64_PATH", &listener)
+        .env("NVTX_LISTENER", &heard)
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), rows(&output).len()), (Some(3), IMAGES), "{}", text(&output.stderr));
+    let heard = fs::read_to_string(heard).unwrap();
+    let (mut open, mut seen) = (BTreeMap::<&str, usize>::new(), BTreeMap::<&str, usize>::new());
+    for line in heard.lines() {
+        match line.splitn(4, ' ').collect::<Vec<_>>()[..] {
+            ["domain", name] => assert_eq!(name, "ocellus"),
+            ["push", thread, count, stage] => {
+                *open.entry(thread).or_default() += 1;
+                *seen.entry(stage).or_default() += count.parse::<usize>().unwrap();
+            }
+            ["pop", thread] => *open.get_mut(thread).unwrap() -= 1,
+            _ => panic!("{line}"),
+        }
+    }
+    assert!(open.values().all(|ranges| *ranges == 0), "{open:?}");
+    let stats: Value = serde_json::from_slice(&fs::read(stats).unwrap()).unwrap();
+    for stage in stats["pipeline"]["stages"].as_array().unwrap() {
+        // The source's last range is that in which it finds nothing.
+        let values = if stage["stage"] == "source" { IMAGES + 1 } else { stage["in"].as_u64().unwrap() as usize };
+        assert_eq!(seen.remove(stage["stage"].as_str().unwrap()), Some(values), "{stage}");
+    }
+    assert!(seen.is_empty(), "{seen:?}");
+    // A profiler without NVTX is no reason to fail.
+    let output = classify(&["samples/photos/panda.jpg"])
+        .env("NVTX_INJECTION64_PATH", &listener)
+        .env("OCELLUS_CUDA_LIBS", folder.path())
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), rows(&output).len()), (Some(0), 1));
 }

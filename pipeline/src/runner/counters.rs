@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ocellus_sys::nvtx::{Label, Range};
+
 use crate::observe::{Durations, Spread, Track};
 
 /// Counts of one stage while it runs.
 pub(super) struct Counters {
-    stage: &'static str,
+    pub(super) stage: &'static str,
     workers: usize,
     queue_capacity: usize,
     taken: AtomicU64,
@@ -105,10 +107,23 @@ fn add(total_ns: &AtomicU64, time: Duration) {
     total_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
 }
 
-/// One thread's view of its stage: its own track, and the counts of all.
+/// One thread's view of its stage: its own track, its name for profilers, and the counts of all.
 pub(super) struct Meter {
     pub(super) counters: Arc<Counters>,
     pub(super) track: Track,
+    pub(super) label: Option<Label>,
+}
+
+/// Values that a thread is at work on.
+pub(super) struct Work {
+    started: Instant,
+    range: Option<Range>,
+}
+
+impl Work {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
 }
 
 impl Deref for Meter {
@@ -120,8 +135,16 @@ impl Deref for Meter {
 }
 
 impl Meter {
-    /// So many values are done together, and have given so many. Gives back how long it took.
-    pub(super) fn finished(&self, started: Instant, values: usize, given: usize) -> Duration {
+    /// Work on so many values begins.
+    pub(super) fn begin(&self, values: usize) -> Work {
+        let range = self.label.map(|label| label.range(values as u64));
+        Work { started: Instant::now(), range }
+    }
+
+    /// It ends with so many values done, and has given so many. Gives back how long it took.
+    pub(super) fn finished(&self, work: Work, values: usize, given: usize) -> Duration {
+        let Work { started, range } = work;
+        drop(range);
         let ended = Instant::now();
         self.counters.finished(ended - started, values, given);
         self.track.span_between(self.stage, [started, ended], None);
