@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{JoinHandle, sleep};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use tracing::debug;
@@ -17,12 +17,15 @@ pub const PATH: &str = "/metrics";
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Longest head of a request.
 const MOST_BYTES: usize = 8 << 10;
-/// Longest that one client may take, so that it does not keep others waiting for longer.
+/// Longest that one client may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most clients at a time. Others are told so at once.
+const CLIENTS: usize = 64;
 /// How often a waiting server looks whether it shall stop.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Serves a page until it is dropped, one client at a time, on a thread of its own.
+/// Serves a page until it is dropped. Clients have a thread each, so that one that says nothing is in nobody's way; nor does
+/// the end wait for it.
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -34,22 +37,23 @@ impl Server {
     ///
     /// # Errors
     /// Where the thread cannot be started.
-    pub fn start(listener: TcpListener, page: impl Fn() -> String + Send + 'static) -> Result<Self, JobError> {
+    pub fn start(listener: TcpListener, page: impl Fn() -> String + Send + Sync + 'static) -> Result<Self, JobError> {
         let failed = |e| JobError::io("cannot serve metrics", e);
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let page: Arc<Page> = Arc::new(page);
+        let clients = Arc::new(AtomicUsize::new(0));
         let serve = move || {
             while !stopped.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // What becomes of a client is its own matter.
-                    Ok((client, _)) => drop(answer(client, &page).inspect_err(|error| debug!(%error, "a client left"))),
+                    Ok((client, _)) => begin(client, &page, &clients),
                     Err(_) => sleep(PAUSE),
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
+        let thread = Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
@@ -68,7 +72,29 @@ impl Drop for Server {
     }
 }
 
-fn answer(mut client: TcpStream, page: &impl Fn() -> String) -> io::Result<()> {
+/// Makes what is served.
+type Page = dyn Fn() -> String + Send + Sync;
+
+/// What becomes of a client is its own matter.
+fn begin(mut client: TcpStream, page: &Arc<Page>, clients: &Arc<AtomicUsize>) {
+    let page = Arc::clone(page);
+    if clients.load(Ordering::Relaxed) >= CLIENTS {
+        // A few bytes, which fit the empty buffer of a new connection.
+        let _ = client.set_nonblocking(true).and_then(|()| client.write_all(&with_head("503 Service Unavailable", "")));
+        return;
+    }
+    clients.fetch_add(1, Ordering::Relaxed);
+    let its = Arc::clone(clients);
+    let serve = move || {
+        let _ = answer(client, &*page).inspect_err(|error| debug!(%error, "a client left"));
+        its.fetch_sub(1, Ordering::Relaxed);
+    };
+    if Builder::new().name("metrics-client".into()).spawn(serve).is_err() {
+        clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn answer(mut client: TcpStream, page: &Page) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
     let until = Instant::now() + PATIENCE;
@@ -89,18 +115,21 @@ fn answer(mut client: TcpStream, page: &impl Fn() -> String) -> io::Result<()> {
 }
 
 fn is_complete(head: &[u8]) -> bool {
-    head.windows(4).any(|end| end == b"\r\n\r\n")
+    head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
 }
 
 /// The whole answer to a request.
-fn response(head: &[u8], page: &impl Fn() -> String) -> Vec<u8> {
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+fn response(head: &[u8], page: &Page) -> Vec<u8> {
+    let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let hint = || format!("the metrics of this job are at {PATH}\n");
     let (status, body) = match words.as_slice() {
-        [b"GET" | b"HEAD", target, version] if is_complete(head) && version.starts_with(b"HTTP/1.") => {
-            let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
-            match path {
+        [_, _, version] if version.starts_with(b"HTTP/") && !version.starts_with(b"HTTP/1.") => {
+            ("505 HTTP Version Not Supported", hint())
+        }
+        _ if !is_complete(head) && head.len() >= MOST_BYTES => ("431 Request Header Fields Too Large", hint()),
+        [b"GET" | b"HEAD", target, version] if is_complete(head) && version.starts_with(b"HTTP/") => {
+            match path_of(target) {
                 path if path == PATH.as_bytes() => ("200 OK", page()),
                 b"/" => ("200 OK", hint()),
                 _ => ("404 Not Found", hint()),
@@ -109,12 +138,26 @@ fn response(head: &[u8], page: &impl Fn() -> String) -> Vec<u8> {
         [_, _, version] if version.starts_with(b"HTTP/") => ("405 Method Not Allowed", hint()),
         _ => ("400 Bad Request", hint()),
     };
+    let mut answer = with_head(status, &body);
+    if words.first() == Some(&b"HEAD".as_slice()) {
+        answer.truncate(answer.len() - body.len());
+    }
+    answer
+}
+
+fn with_head(status: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n"
-    );
-    let body = if words.first() == Some(&b"HEAD".as_slice()) { String::new() } else { body };
-    [head.into_bytes(), body.into_bytes()].concat()
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\nAllow: GET, HEAD\r\nConnection: close\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// What is asked for, without a query, and without the host that proxies put in front.
+fn path_of(target: &[u8]) -> &[u8] {
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let Some(rest) = path.strip_prefix(b"http://") else { return path };
+    rest.iter().position(|byte| *byte == b'/').map_or(b"/", |slash| &rest[slash..])
 }
 
 #[cfg(test)]
@@ -132,6 +175,7 @@ mod tests {
 
     #[test]
     fn requests_are_answered() {
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(MOST_BYTES));
         for (request, status, body) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "200 OK", "x 1\n"),
             ("GET /metrics?a=b HTTP/1.0\r\n\r\n", "200 OK", "x 1\n"),
@@ -140,6 +184,11 @@ mod tests {
             ("GET /metrics/ HTTP/1.1\r\n\r\n", "404 Not Found", "the metrics of this job are at /metrics\n"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed", "the metrics of this job are at /metrics\n"),
             ("GET /metrics\r\n\r\n", "400 Bad Request", "the metrics of this job are at /metrics\n"),
+            ("GET /metrics HTTP/1.1\nHost: x\n\n", "200 OK", "x 1\n"),
+            ("GET http://host:1/metrics HTTP/1.1\r\n\r\n", "200 OK", "x 1\n"),
+            ("GET http://host HTTP/1.1\r\n\r\n", "200 OK", "the metrics of this job are at /metrics\n"),
+            ("PRI * HTTP/2.0\r\n\r\n", "505 HTTP Version Not Supported", "the metrics of this job are at /metrics\n"),
+            (&long, "431 Request Header Fields Too Large", "the metrics of this job are at /metrics\n"),
             ("", "400 Bad Request", "the metrics of this job are at /metrics\n"),
         ] {
             let answer = text(request);
@@ -159,11 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_served_one_after_another_until_the_end() {
+    fn clients_that_say_nothing_are_in_nobodys_way() {
         let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap();
         let address = server.address();
-        // One that says nothing, one that leaves, one that says it in parts.
-        let silent = TcpStream::connect(address).unwrap();
+        let started = Instant::now();
+        let silent: Vec<_> = (0..CLIENTS - 2).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // It may still be counted when the next one comes.
         drop(TcpStream::connect(address).unwrap());
         let mut client = TcpStream::connect(address).unwrap();
         for part in ["GET /met", "rics HTTP/1.1\r\n", "\r\n"] {
@@ -172,7 +222,24 @@ mod tests {
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("\r\n\r\nx 1\n"), "{answer}");
-        drop((server, silent));
+        drop(server);
+        // Nobody has waited for those who say nothing, unless this took so long that they were sent away.
+        for mut client in silent {
+            client.set_nonblocking(true).unwrap();
+            let waits = client.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            assert!(waits || started.elapsed() >= PATIENCE);
+        }
         assert!(TcpStream::connect(address).is_err());
+    }
+
+    #[test]
+    fn too_many_clients_are_told_so() {
+        let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), page).unwrap();
+        let silent: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        drop((server, silent));
     }
 }
