@@ -1,7 +1,7 @@
 //! A whole job as a TOML file, for `ocellus run`. `configs/pipelines/two-models.toml` has every key with a comment.
 
 use std::ffi::OsString;
-use std::fs;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use crate::decode::DecodeOptions;
 use crate::error::JobError;
 use crate::gpu::Priority;
 use crate::model::spec::ModelSpec;
+use crate::model::text;
 use crate::runner::Order;
 use crate::sink::{Existing, Format};
 
@@ -60,9 +61,9 @@ struct DecodeFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputFile {
-    file: Option<PathBuf>,
+    file: Option<SomePath>,
     format: Option<Word<Format>>,
-    stats: Option<PathBuf>,
+    stats: Option<SomePath>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -76,6 +77,17 @@ struct ModelFile {
     instances: Option<UpTo<MOST_COPIES>>,
     top: Option<UpTo<1000>>,
     threshold: Option<Score>,
+}
+
+/// A path that names something.
+#[derive(Debug)]
+struct SomePath(PathBuf);
+
+impl<'de> Deserialize<'de> for SomePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let path = PathBuf::deserialize(deserializer)?;
+        if path.as_os_str().is_empty() { Err(D::Error::custom("empty; write a path")) } else { Ok(Self(path)) }
+    }
 }
 
 /// A word that means something.
@@ -169,8 +181,11 @@ impl<'de> Deserialize<'de> for Score {
 /// # Errors
 /// One line that names the file and, where something in it is wrong, the line or the key.
 pub(super) fn read(path: &Path) -> Result<JobDesc, JobError> {
-    let text = fs::read_to_string(path).map_err(|e| JobError::io(path.display().to_string(), e))?;
     let wrong = |what: String| JobError::Usage(format!("{}: {what}", path.display()));
+    let text = text::read(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => wrong(error.to_string()),
+        _ => JobError::io(path.display().to_string(), error),
+    })?;
     parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|error| match error {
         JobError::Usage(what) => wrong(what),
         error => error,
@@ -179,10 +194,9 @@ pub(super) fn read(path: &Path) -> Result<JobDesc, JobError> {
 
 /// As [`read`], for a text; paths of models count from `folder`.
 fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
-    let file: ConfigFile = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| 1 + text.bytes().take(span.start).filter(|&b| b == b'\n').count());
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        JobError::Usage(line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}")))
+    let file: ConfigFile = text::toml(text).map_err(|message| {
+        let hint = if message.contains("map, expected a sequence") { "; write [[model]], in two brackets" } else { "" };
+        JobError::Usage(format!("{message}{hint}"))
     })?;
     if file.model.is_empty() {
         return Err(JobError::Usage("no model; write [[model]] and below it card = \"NAME\"".into()));
@@ -203,11 +217,11 @@ fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
             strict: file.decode.strict.unwrap_or(defaults.strict),
             background: file.decode.background.map_or(defaults.background, |colour| colour.0.0),
         },
-        output: file.output.file,
+        output: file.output.file.map(|path| path.0),
         format: file.output.format.map(|format| format.0),
         existing: Existing::Refuse,
         fail_fast: file.fail_fast.unwrap_or(false),
-        stats: file.output.stats,
+        stats: file.output.stats.map(|path| path.0),
         metrics: None,
         profile: None,
         quiet: false,
@@ -221,6 +235,9 @@ fn desc(file: ModelFile, number: usize, folder: &Path) -> Result<ModelDesc, JobE
     let model = match (&file.card, &file.onnx) {
         (Some(card), None) if Path::new(card).extension().is_some_and(|e| e.eq_ignore_ascii_case("toml")) => {
             ModelSpec::Card(folder.join(card))
+        }
+        (Some(card), None) if Path::new(card).extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx")) => {
+            return Err(of_model("card: this is a network; write onnx = \"FILE\""));
         }
         (Some(card), None) => find(card).map_err(|error| of_model(&error.to_string()))?,
         (None, Some(onnx)) => ModelSpec::Onnx(folder.join(onnx)),
@@ -355,6 +372,9 @@ onnx = "b.onnx"
             ("onnx = \"b.onnx\"", "", "[[model]] 2: write card"),
             ("onnx = \"b.onnx\"", "onnx = \"b.onnx\"\ncard = \"c.toml\"", "[[model]] 2: card and onnx"),
             ("onnx = \"b.onnx\"", "card = \"nope\"", "[[model]] 2: "),
+            ("onnx = \"b.onnx\"", "card = \"b.onnx\"", "[[model]] 2: card: this is a network; write onnx"),
+            ("\"x.csv\"", "\"\"", "line 16: empty; write a path"),
+            ("\"s.json\"", "\"\"", "line 18: empty; write a path"),
             ("\"one\"", "\"\"", "[[model]] 1: name"),
         ] {
             assert!(ALL.contains(right), "{right}");
@@ -362,5 +382,6 @@ onnx = "b.onnx"
             assert!(error.contains(hint) && !error.contains('\n'), "{wrong}: {error}");
         }
         assert!(parsed("device = \"cpu\"").unwrap_err().contains("[[model]]"));
+        assert!(parsed("[model]\ncard = \"x\"").unwrap_err().contains("write [[model]]"));
     }
 }

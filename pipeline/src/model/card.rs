@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, PreprocessDesc, ResizeRule};
 use ocellus_kernels::tensor::Layout;
 
-use super::ModelError;
+use super::{ModelError, text};
 
 mod file;
 
@@ -107,7 +107,7 @@ impl Card {
     /// # Errors
     /// One line naming the file, the line or key, and what to write.
     pub fn read(path: &Path) -> Result<Self, ModelError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
+        let text = text::read(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 

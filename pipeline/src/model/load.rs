@@ -16,6 +16,7 @@ use super::onnx::{self, proto::ModelProto};
 use super::passes::optimise;
 use super::plan::plan;
 use super::spec::{ModelSpec, alternatives};
+use super::text;
 
 /// Rows and columns assumed where neither card nor network says them.
 const DEFAULT_SIDE_PX: usize = 224;
@@ -246,7 +247,7 @@ fn ends_in_softmax(graph: &Graph) -> bool {
 
 /// Reads labels, one a line.
 fn read_labels(path: &Path) -> Result<Vec<Arc<str>>, ModelError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
+    let text = text::read(path).map_err(|source| ModelError::Io { path: path.to_owned(), source })?;
     Ok(text.lines().map(|line| Arc::from(line.trim())).collect())
 }
 

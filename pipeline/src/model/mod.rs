@@ -12,6 +12,7 @@ pub mod onnx;
 pub mod passes;
 pub mod plan;
 pub mod spec;
+pub mod text;
 
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,8 @@ pub enum ModelError {
     },
     /// No card has this name.
     #[error(
-        "no model \"{model}\": known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file"
+        "no model \"{model}\": known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file, or set \
+         OCELLUS_MODELS to the folder of the cards"
     )]
     Unknown {
         /// What was asked for.

@@ -47,7 +47,7 @@ impl ModelSpec {
         }
         Err(ModelError::Unknown {
             model: model.to_owned(),
-            known: known(folders).join(", "),
+            known: known(folders),
             folders: folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "),
         })
     }
@@ -56,7 +56,7 @@ impl ModelSpec {
 /// What else could have been given, for who gave the path of no file.
 pub(super) fn alternatives() -> String {
     let folders = model_folders();
-    let known = known(&folders).join(", ");
+    let known = known(&folders);
     let folders = folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
     format!("; cards that are known by name are {known} (looked in {folders})")
 }
@@ -74,14 +74,17 @@ fn model_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Names of the cards in these folders, in alphabetical order.
-fn known(folders: &[PathBuf]) -> Vec<String> {
+/// Names of the cards in these folders, in alphabetical order, or that there are none.
+fn known(folders: &[PathBuf]) -> String {
     let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let cards = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml"));
     let mut names: Vec<_> = cards.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    if names.is_empty() {
+        return "none".into();
+    }
     names.sort_unstable();
     names.dedup();
-    names
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -104,6 +107,8 @@ mod tests {
             let message = resolve(stranger).expect_err(stranger).to_string();
             assert!(message.contains("known are a, b;") && message.contains("no/such/folder"), "{message}");
         }
+        let message = ModelSpec::resolve_in("a", &folders[1..2]).unwrap_err().to_string();
+        assert!(message.contains("known are none;") && message.contains("OCELLUS_MODELS"), "{message}");
     }
 
     #[test]

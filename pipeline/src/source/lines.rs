@@ -1,7 +1,7 @@
 //! A list of paths, one a line.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, ErrorKind, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use crate::stage::Cancel;
 
-/// Longest line that is kept whole; no system has longer paths.
+/// Longest line; no system has longer paths.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
+/// What some editors begin a text with; no path does.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// How often a waiting reader looks whether it should stop.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -27,9 +29,15 @@ impl Lines {
         let (sender, lines) = sync_channel(64);
         std::thread::Builder::new().name("list".into()).spawn(move || {
             let mut reader = open();
+            if reader.fill_buf().is_ok_and(|start| start.starts_with(BYTE_ORDER_MARK)) {
+                reader.consume(BYTE_ORDER_MARK.len());
+            }
             loop {
                 let line = read_line(&mut reader);
-                let last = !matches!(line, Ok(Some(_)));
+                let last = match &line {
+                    Ok(line) => line.is_none(),
+                    Err(error) => error.kind() != ErrorKind::InvalidData,
+                };
                 let sent = line.transpose().map(|line| sender.send(line));
                 if last || sent.is_some_and(|sent| sent.is_err()) {
                     break;
@@ -55,7 +63,8 @@ impl Iterator for Lines {
     }
 }
 
-/// The next line that is not empty, without its end (`\n` or `\r\n`); its bytes are kept as they are.
+/// The next line that is not empty, without its end (`\n` or `\r\n`); its bytes are kept as they are. `InvalidData` where it
+/// is no path; what follows may be.
 fn read_line(reader: &mut impl BufRead) -> io::Result<Option<PathBuf>> {
     loop {
         let mut line = Vec::new();
@@ -67,11 +76,21 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<Option<PathBuf>> {
             if line.last() == Some(&b'\r') {
                 line.pop();
             }
+        } else if line.len() as u64 == MAX_LINE_BYTES {
+            reader.skip_until(b'\n')?;
+            return Err(no_path("longer than 64 KiB"));
+        }
+        if line.contains(&0) {
+            return Err(no_path("with a zero byte; write one path a line, as find does without -print0"));
         }
         if !line.is_empty() {
             return Ok(Some(OsString::from_vec(line).into()));
         }
     }
+}
+
+fn no_path(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("a line {what}"))
 }
 
 #[cfg(test)]
@@ -96,10 +115,27 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_cut() {
-        let lines = Lines::new(|| BufReader::new(io::repeat(b'x')), Cancel::default()).unwrap();
-        let lens: Vec<usize> = lines.take(3).map(|line| line.unwrap().as_os_str().len()).collect();
-        assert_eq!(lens, [MAX_LINE_BYTES as usize; 3]);
+    fn what_is_no_path_is_an_error_and_the_next_line_is_read() {
+        let long = |len: usize| vec![b'x'; len];
+        let longest = MAX_LINE_BYTES as usize - 1;
+        let list = [
+            &b"\xef\xbb\xbfa\0b\n"[..],
+            &long(longest),
+            b"\n",
+            &long(longest + 1),
+            b"\n",
+            &long(3 * longest),
+            b"\nc\n",
+            &long(longest + 1),
+        ];
+        let list = list.concat();
+        let mixed = Lines::new(|| BufReader::new(Cursor::new(list)), Cancel::default()).unwrap();
+        let found: Vec<_> =
+            mixed.map(|line| line.map(|path| path.as_os_str().len()).map_err(|e| e.to_string())).collect();
+        let too_long = || Err("a line longer than 64 KiB".to_owned());
+        let zero = "a line with a zero byte; write one path a line, as find does without -print0".to_owned();
+        assert_eq!(found, [Err(zero), Ok(longest), too_long(), too_long(), Ok(1), too_long()]);
+        assert_eq!(lines(b"\xef\xbb\xbfa\n\xef\xbb\xbfb"), [b"a".to_vec(), b"\xef\xbb\xbfb".to_vec()]);
     }
 
     #[test]

@@ -77,7 +77,6 @@ const LAYERS: [(&str, &[Layer]); 2] = [
             ("gpu", &["error", "frame", "stage", "model", "observe"]),
             ("postprocess", &["error", "frame", "stage", "model::card"]),
             ("sink", &["error", "frame", "stage"]),
-            ("gpu", &["error", "frame", "stage", "model", "observe"]),
             ("bench", &["error", "stage", "frame", "decode", "gpu", "infer", "model"]),
             // A job of one file: the library's callers get it put together.
             ("single", &["error", "frame", "stage", "decode", "gpu", "postprocess", "model"]),

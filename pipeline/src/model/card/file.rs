@@ -5,6 +5,8 @@ use std::path::Path;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, Match, ResizeRule};
 use serde::Deserialize;
 
+use crate::model::text;
+
 use super::{Card, DEFAULT_PLACE, DEFAULT_TOP, Decoder, Input, MAX_SIDE_PX, Normalise, Output, Resize, Task};
 
 #[derive(Deserialize)]
@@ -36,14 +38,19 @@ struct ResizeFile {
     filter: String,
     antialias: Option<bool>,
     r#match: Option<String>,
-    fill: Option<[i64; 3]>,
+    fill: Option<Fill>,
     place: Option<String>,
 }
 
 #[derive(Deserialize)]
+struct Fill(#[serde(deserialize_with = "text::three")] [i64; 3]);
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NormaliseFile {
+    #[serde(deserialize_with = "text::three")]
     mean: [f32; 3],
+    #[serde(deserialize_with = "text::three")]
     std: [f32; 3],
 }
 
@@ -58,11 +65,7 @@ struct OutputFile {
 
 /// Reads a card whose paths count from `folder`. The error is one line.
 pub(super) fn parse(text: &str, folder: &Path) -> Result<Card, String> {
-    let file: CardFile = toml::from_str(text).map_err(|error| {
-        let line = error.span().map(|span| 1 + text.bytes().take(span.start).filter(|&b| b == b'\n').count());
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-        line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
-    })?;
+    let file: CardFile = text::toml(text)?;
     let task = choice("task", &file.task, &[("classify", Task::Classify)], &["detect", "segment"])?;
     if file.onnx.is_empty() {
         return Err("onnx: empty; write the path of the ONNX file, counted from the card's folder".into());
@@ -111,7 +114,7 @@ fn resize(file: &ResizeFile, input: &Input) -> Result<Resize, String> {
         Rule::Stretch => ResizeRule::Stretch,
         Rule::Letterbox => {
             let mut fill = [0; 3];
-            for (to, from) in fill.iter_mut().zip(file.fill.unwrap_or([0; 3])) {
+            for (to, from) in fill.iter_mut().zip(file.fill.as_ref().map_or([0; 3], |fill| fill.0)) {
                 *to = whole("resize.fill", from, 0, 255)? as u8;
             }
             let places = [("centre", LetterboxPlace::Centre), ("top-left", LetterboxPlace::TopLeft)];
