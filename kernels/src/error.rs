@@ -36,7 +36,7 @@ pub enum KernelError {
         why: String,
     },
     /// The GPU, or page-locked memory, has no room.
-    #[error("GPU: out of memory ({call})")]
+    #[error("GPU: out of memory ({call}); a smaller batch needs less, and other programs may hold some")]
     OutOfMemory {
         /// Call of the driver that failed.
         call: &'static str,

@@ -183,7 +183,9 @@ impl<'de> Deserialize<'de> for Score {
 pub(super) fn read(path: &Path) -> Result<JobDesc, JobError> {
     let wrong = |what: String| JobError::Usage(format!("{}: {what}", path.display()));
     let text = text::read(path).map_err(|error| match error.kind() {
-        ErrorKind::InvalidData => wrong(error.to_string()),
+        ErrorKind::InvalidData | ErrorKind::IsADirectory => {
+            wrong(format!("{error}; run takes a file that describes a job, classify takes pictures"))
+        }
         _ => JobError::io(path.display().to_string(), error),
     })?;
     parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|error| match error {

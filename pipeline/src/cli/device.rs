@@ -49,7 +49,9 @@ impl FromStr for Device {
             "cpu" => Ok(Self::Cpu),
             _ => match text.parse() {
                 Ok(gpus) => Ok(Self::Cuda(gpus)),
-                Err(_) if !text.starts_with("cuda") => Err("no such device; use auto, cpu, cuda or cuda:N".into()),
+                Err(_) if !text.starts_with("cuda") => {
+                    Err("no such device; use auto, cpu, cuda, cuda:N, several as cuda:0,cuda:1, or cuda:all".into())
+                }
                 Err(why) => Err(why),
             },
         }

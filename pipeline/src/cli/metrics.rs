@@ -38,9 +38,13 @@ pub(super) struct Metrics {
 
 /// Takes the address, before the job has cost anything.
 pub(super) fn bind(address: &str, quiet: bool) -> Result<TcpListener, JobError> {
-    let usage = |e| JobError::Usage(format!("--metrics {address}: {e}; give a free one, such as 127.0.0.1:9464"));
+    let usage =
+        |e| JobError::Usage(format!("--metrics {address}: {e}; give HOST:PORT, a free one, such as 127.0.0.1:9464"));
     let listener = TcpListener::bind(address).map_err(usage)?;
-    if !quiet && let Ok(address) = listener.local_addr() {
+    // With port 0 nobody else knows which one it became.
+    if (!quiet || address.ends_with(":0"))
+        && let Ok(address) = listener.local_addr()
+    {
         say(format_args!("metrics: http://{address}{PATH}"));
     }
     Ok(listener)
