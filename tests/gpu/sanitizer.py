@@ -9,6 +9,7 @@ check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, throug
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -51,6 +52,10 @@ NO_CUDA = "Target application terminated before first instrumented API call"
 NO_FINDING = re.compile(
     rf"COMPUTE-SANITIZER|\w+ SUMMARY|{NO_CUDA}|Tracking kernels launched by child|\d+ errors were|Warning: Error buffer overflow"
 )
+# Memory of the GPU that is free when one more process begins. A context takes half a gigabyte, each of ten decoders up to one.
+RESERVE_MIB = 20 << 10
+# Until a process that has begun shows in the memory that is free.
+BEGINS_S = 0.5
 # Ports that a process of the sanitizer tries.
 PORTS = 10
 # Of what is printed, so that the end of a long log holds it.
@@ -113,10 +118,44 @@ class Queue:
             self.changed.notify_all()
 
 
+class Room:
+    """Lets a process begin when the GPU has memory for it, or no other one runs."""
+
+    def __init__(self):
+        self.door, self.lock = threading.Lock(), threading.Lock()
+        self.running, self.began, self.least_free_mib = 0, 0.0, None
+
+    def look(self):
+        """Free memory, MiB; None where nobody says."""
+        command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+        try:
+            free = min(map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
+        except (OSError, ValueError, subprocess.CalledProcessError):
+            return None
+        self.least_free_mib = min(free, self.least_free_mib or free)
+        return free
+
+    @contextlib.contextmanager
+    def place(self):
+        with self.door:
+            while (free := self.look()) is not None and self.running:
+                if free >= RESERVE_MIB and time.monotonic() - self.began >= BEGINS_S:
+                    break
+                time.sleep(BEGINS_S / 2)
+            self.began = time.monotonic()
+            with self.lock:
+                self.running += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.running -= 1
+
+
 class Run:
     def __init__(self, output, tools, jobs, deadline):
         self.output, self.tools, self.jobs, self.deadline = output, tools, jobs, deadline
-        self.done, self.lock = [], threading.Lock()
+        self.done, self.lock, self.room = [], threading.Lock(), Room()
         # What ended a worker.
         self.failures = []
         self.ocellus = pathlib.Path("bin/ocellus").resolve()
@@ -209,7 +248,8 @@ class Run:
 
     def work_off(self, queue, slot):
         while (job := queue.take(longest=slot % 3 != 2)) is not None:
-            self.run(job, slot)
+            with self.room.place():
+                self.run(job, slot)
             if not job.tool:
                 queue.ran_plainly(job)
             with self.lock:
@@ -311,7 +351,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=480.0, help="for everything together")
     parser.add_argument("--jobs", type=int, default=max(2, len(os.sched_getaffinity(0)) - 2), help="processes at once")
     arguments = parser.parse_args()
-    tools = arguments.tools.split(",")
+    tools = list(filter(None, arguments.tools.split(",")))
     if unknown := set(tools) - set(TOOLS):
         parser.error(f"no tool {', '.join(sorted(unknown))}; there are {', '.join(TOOLS)}")
     started = time.monotonic()
@@ -320,6 +360,8 @@ def main():
     counts = summary(run)
     (run.output / "summary.json").write_text(json.dumps(counts, indent=1) + "\n")
     slowest = sorted((job for job in run.done if job.tool), key=lambda job: -job.seconds)[:12]
+    if run.room.least_free_mib is not None:
+        print(f"least free memory of the GPU: {run.room.least_free_mib} MiB")
     print("slowest:", ", ".join(f"{job.tool} {job.name} {job.seconds:.0f} s" for job in slowest))
     print_findings(findings(run))
     print_unclean(run)

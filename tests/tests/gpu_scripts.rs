@@ -106,7 +106,7 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
     );
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let mut sanitizer = python("sanitizer.py");
-    sanitizer.args(["out", "--tools", "memcheck,initcheck", "--seconds", "4", "--jobs", "4"]);
+    sanitizer.args(["out", "--tools", "memcheck,initcheck", "--seconds", "8", "--jobs", "4"]);
     let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
     let said = String::from_utf8_lossy(&output.stdout);
     let summary = read(&folder.path().join("out/summary.json"));
@@ -120,6 +120,28 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
     {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
+}
+
+/// The GPU's memory is full: processes come one after another.
+#[test]
+fn the_sanitizer_waits_for_memory_of_the_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    program(&bin.join("ocellus"), "");
+    program(
+        &bin.join("gpu_x"),
+        "[ \"$1\" = --list ] && { for t in a b c d; do echo \"$t: test\"; done; exit; }\n\
+         mkdir running || exit 101\n\
+         sleep 0.7; rmdir running\n",
+    );
+    program(&folder.path().join("nvidia-smi"), "echo 1000");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut sanitizer = python("sanitizer.py");
+    sanitizer.args(["out", "--tools", "", "--seconds", "60", "--jobs", "4"]);
+    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("plainly {'passed': 4}"), "{said}");
 }
 
 /// A worker that cannot do its work, here for the name of a test that is no file's: no summary says that all is well.
