@@ -156,27 +156,8 @@ pub(super) struct ClassifyArgs {
     #[arg(long, value_name = "RRGGBB", default_value = "ffffff")]
     background: Colour,
 
-    /// Write figures about the job to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-
-    /// Serve figures about the job to Prometheus while it runs, under /metrics at this address; 127.0.0.1:0 takes any free port
-    #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
-
-    /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens: up to
-    /// 4 million events, about 100 bytes each
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
-
-    /// No progress, no summary, no advice. Warnings about what decides the results stay: assumptions about a model without a
-    /// card, and where it runs
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
-
-    /// Also say what each stage did and how long images took, and log what happens; -vv logs more of it
-    #[arg(short, long, action = ArgAction::Count)]
-    pub(super) verbose: u8,
+    #[command(flatten)]
+    pub(super) show: ShowArgs,
 }
 
 impl ClassifyArgs {
@@ -205,13 +186,35 @@ impl ClassifyArgs {
             format: self.format,
             existing: existing(self.overwrite, self.resume),
             fail_fast: self.fail_fast,
-            stats: self.stats,
-            metrics: self.metrics,
-            profile: self.profile,
-            quiet: self.quiet,
-            verbose: self.verbose,
+            show: self.show,
         })
     }
+}
+
+/// What a job shows of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(super) struct ShowArgs {
+    /// Write figures about the job to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) stats: Option<PathBuf>,
+
+    /// Serve figures about the job to Prometheus while it runs, under /metrics at this address; 127.0.0.1:0 takes any free port
+    #[arg(long, value_name = "ADDR")]
+    pub(super) metrics: Option<String>,
+
+    /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens: up to
+    /// 4 million events, about 100 bytes each
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
+
+    /// No progress, no summary, no advice. Warnings about what decides the results stay: assumptions about a model without a
+    /// card, and where it runs
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+
+    /// Also say what each stage did and how long images took, and log what happens; -vv logs more of it
+    #[arg(short, long, action = ArgAction::Count)]
+    pub(super) verbose: u8,
 }
 
 /// What two switches say together.

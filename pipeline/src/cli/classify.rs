@@ -61,10 +61,10 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let format = format_of(&args)?;
     let models = args.open_models()?;
     // Created first: a job is not run for figures that cannot be written.
-    let stats_file = args.stats.as_deref();
+    let stats_file = args.show.stats.as_deref();
     let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
     let profile = open_profile(&args)?;
-    let listener = args.metrics.as_deref().map(|address| metrics::bind(address, args.quiet)).transpose()?;
+    let listener = args.show.metrics.as_deref().map(|address| metrics::bind(address, args.show.quiet)).transpose()?;
     // Also with -q: what is assumed decides the results, as the device below does.
     let warnings = models.iter().flat_map(|model| &model.model.warnings);
     warnings.for_each(|warning| say(format_args!("warning: {warning}")));
@@ -80,12 +80,12 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     for warning in &warnings {
         say(format_args!("warning: {warning}"));
     }
-    note.filter(|_| job.args.verbose > 0 && !job.args.quiet).iter().for_each(say);
+    note.filter(|_| job.args.show.verbose > 0 && !job.args.show.quiet).iter().for_each(say);
     let (device, batch) = (backend.name(), backend.batch());
     let (model, precision) = (job.model_names(), job.precisions(&backend));
     let by_device = images_by_device(&backend);
     info!(model, device, precision, batch, threads, "the network is ready");
-    let progress = Progress::new(job.args.quiet);
+    let progress = Progress::new(job.args.show.quiet);
     log.around(&progress);
     let (mut writer, earlier) = job.open_output(format, &progress)?;
     let (earlier_rows, earlier_failed) = (earlier.rows(), earlier.failed());
@@ -149,8 +149,8 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
 
 /// The file that `--profile` names.
 fn open_profile(args: &JobDesc) -> Result<Option<File>, JobError> {
-    let others = [args.output.as_deref(), args.stats.as_deref()];
-    args.profile.as_deref().map(|path| open_figures("--profile", path, trace::START, &others)).transpose()
+    let others = [args.output.as_deref(), args.show.stats.as_deref()];
+    args.show.profile.as_deref().map(|path| open_figures("--profile", path, trace::START, &others)).transpose()
 }
 
 /// The format asked for, or the one that fits where rows go.
@@ -293,7 +293,7 @@ impl Job {
     /// Completes the output, or leaves it for another job to continue.
     fn close(&self, writer: Writer, end: Result<(), JobError>) -> Result<(), JobError> {
         let Err(error) = end else { return writer.finish() };
-        if let Some(partial) = writer.abandon().filter(|_| !self.args.quiet) {
+        if let Some(partial) = writer.abandon().filter(|_| !self.args.show.quiet) {
             say(format_args!("{} keeps what is done; --resume continues it", partial.display()));
         }
         Err(error)
@@ -311,7 +311,7 @@ impl Job {
     fn finish_profile(&self) -> Result<(), JobError> {
         if let Some(Recorded { events, left_out }) = self.recorder.finish()?
             && left_out > 0
-            && !self.args.quiet
+            && !self.args.show.quiet
         {
             say(format_args!("warning: the profile has the first {events} events; {left_out} more are left out"));
         }
@@ -320,7 +320,7 @@ impl Job {
 
     /// Says what the job did.
     fn report(&self, stats: &Stats) {
-        if self.args.quiet {
+        if self.args.show.quiet {
             return;
         }
         let empty = stats.skipped.empty_inputs;
@@ -333,7 +333,7 @@ impl Job {
                 "warning: the GPU had no memory for {split} batches at once; a smaller --batch is faster"
             ));
         }
-        if self.args.verbose > 0 {
+        if self.args.show.verbose > 0 {
             stage_lines(&stats.pipeline).iter().for_each(say);
             stats.latency_line().iter().for_each(say);
         }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, de};
 
-use super::args::{AutoPrecision, Colour, parse_milliseconds, parse_order, parse_precision_or_auto, parse_score};
+use super::args::{
+    AutoPrecision, Colour, ShowArgs, parse_milliseconds, parse_order, parse_precision_or_auto, parse_score,
+};
 use super::device::Device;
 use super::job::{JobDesc, ModelDesc, find};
 use crate::decode::DecodeOptions;
@@ -223,11 +225,7 @@ fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
         format: file.output.format.map(|format| format.0),
         existing: Existing::Refuse,
         fail_fast: file.fail_fast.unwrap_or(false),
-        stats: file.output.stats.map(|path| path.0),
-        metrics: None,
-        profile: None,
-        quiet: false,
-        verbose: 0,
+        show: ShowArgs { stats: file.output.stats.map(|path| path.0), ..ShowArgs::default() },
     })
 }
 
@@ -307,7 +305,7 @@ onnx = "b.onnx"
         assert_eq!(job.inputs, ["a", "b*"]);
         assert_eq!(job.decode, DecodeOptions { max_pixels: 5, max_bytes: 6, strict: true, background: [1, 2, 3] });
         assert_eq!((job.output, job.format), (Some("x.csv".into()), Some(Format::Jsonl)));
-        assert_eq!(job.stats, Some("s.json".into()));
+        assert_eq!(job.show.stats, Some("s.json".into()));
         let one = ModelDesc {
             name: Some("one".into()),
             top: Some(3),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::args::ShowArgs;
 use super::device::Device;
 use super::stages::{Classifier, classify_desc};
 use crate::decode::DecodeOptions;
@@ -52,11 +53,7 @@ pub(super) struct JobDesc {
     pub(super) format: Option<Format>,
     pub(super) existing: Existing,
     pub(super) fail_fast: bool,
-    pub(super) stats: Option<PathBuf>,
-    pub(super) metrics: Option<String>,
-    pub(super) profile: Option<PathBuf>,
-    pub(super) quiet: bool,
-    pub(super) verbose: u8,
+    pub(super) show: ShowArgs,
 }
 
 impl ModelDesc {

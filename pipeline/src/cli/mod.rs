@@ -65,8 +65,8 @@ pub fn main() -> ExitCode {
 
 fn run(command: args::Command) -> Result<Exit, JobError> {
     let log = match &command {
-        args::Command::Classify(args) => Log::start(args.verbose)?,
-        args::Command::Run(args) => Log::start(args.verbose)?,
+        args::Command::Classify(args) => Log::start(args.show.verbose)?,
+        args::Command::Run(args) => Log::start(args.show.verbose)?,
         // Its stderr belongs to the process that started it.
         args::Command::JitWorker => Log::default(),
         _ => Log::start(0)?,

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args};
 
-use super::args::existing;
+use super::args::{ShowArgs, existing};
 use super::config;
 use super::device::Device;
 use super::job::JobDesc;
@@ -53,25 +53,8 @@ pub(super) struct RunArgs {
     #[arg(long)]
     resume: bool,
 
-    /// Write figures about the job to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-
-    /// Serve figures about the job to Prometheus while it runs, under /metrics at this address
-    #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
-
-    /// Write what every thread and every stream of the GPU did when to this file, which ui.perfetto.dev opens
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
-
-    /// No progress, no summary, no advice
-    #[arg(short, long, conflicts_with = "verbose")]
-    quiet: bool,
-
-    /// Also say what each stage did and how long images took, and log what happens; -vv logs more of it
-    #[arg(short, long, action = ArgAction::Count)]
-    pub(super) verbose: u8,
+    #[command(flatten)]
+    pub(super) show: ShowArgs,
 }
 
 impl RunArgs {
@@ -95,11 +78,7 @@ impl RunArgs {
             output,
             format,
             existing: existing(self.overwrite, self.resume),
-            stats: self.stats.or(file.stats),
-            metrics: self.metrics,
-            profile: self.profile,
-            quiet: self.quiet,
-            verbose: self.verbose,
+            show: ShowArgs { stats: self.show.stats.or(file.show.stats), ..self.show },
             ..file
         })
     }
