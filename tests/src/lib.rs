@@ -7,6 +7,7 @@ pub mod gpu;
 pub mod job;
 pub mod jpeg;
 pub mod network;
+pub mod program;
 pub mod random;
 pub mod trace;
 

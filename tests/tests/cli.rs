@@ -2,46 +2,19 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 use serde_json::Value;
+use tests::program::{classify, mixed_folder, photo, rows, text};
 use tests::{ocellus, workspace_root};
 
 /// Longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-fn photo(name: &str) -> PathBuf {
-    workspace_root().join("samples/photos").join(name)
-}
-
-/// `ocellus classify`, with the faster of the sample models.
-fn classify(arguments: &[&str]) -> Command {
-    let mut command = ocellus();
-    command.arg("classify").args(["--model", "squeezenet1.1"]).args(arguments);
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// A folder with a photo, a broken picture and a text.
-fn mixed_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::copy(photo("panda.jpg"), folder.path().join("img2.jpg")).unwrap();
-    fs::write(folder.path().join("img10.jpg"), "no picture").unwrap();
-    fs::write(folder.path().join("notes.txt"), "no picture").unwrap();
-    folder
-}
 
 #[test]
 fn exit_codes_say_how_it_went() {

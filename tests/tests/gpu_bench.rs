@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::gpu::{gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
+use tests::program::text;
 use tests::{ocellus, skip};
 
 /// Side of the test network's input.
@@ -31,10 +32,6 @@ fn bench(arguments: &[&str]) -> Command {
     let mut command = ocellus();
     command.arg("bench").args(arguments);
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Measures, and checks that exactly these figures come out, in the table and in the file.

@@ -1,17 +1,9 @@
 //! What the program says where a model or a GPU is not there.
 
 use std::fs;
-use std::path::PathBuf;
 
+use tests::program::{photo, text};
 use tests::{ocellus, workspace_root};
-
-fn photo(name: &str) -> PathBuf {
-    workspace_root().join("samples/photos").join(name)
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
 
 #[test]
 fn what_is_not_there_is_told_with_where_it_was_looked_for() {

@@ -4,34 +4,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tests::program::{self, mixed_folder, photo, rows, text};
 use tests::trace::spans;
-use tests::{ocellus, skip, workspace_root};
+use tests::{skip, workspace_root};
 
-/// `ocellus classify`, with the faster of the sample models, on the CPU.
+/// `ocellus classify` on the CPU.
 fn classify(arguments: &[&str]) -> Command {
-    let mut command = ocellus();
-    command.arg("classify").args(["--model", "squeezenet1.1", "--device", "cpu"]).args(arguments);
+    let mut command = program::classify(arguments);
+    command.args(["--device", "cpu"]);
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// A folder with a photo and a broken picture.
-fn mixed_folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    fs::copy(workspace_root().join("samples/photos/panda.jpg"), folder.path().join("1.jpg")).unwrap();
-    fs::write(folder.path().join("2.jpg"), "no picture").unwrap();
-    folder
 }
 
 #[test]
@@ -63,7 +48,7 @@ fn logs_are_asked_for_and_have_levels() {
 fn photos(count: usize) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("0.jpg");
-    fs::copy(workspace_root().join("samples/photos/panda.jpg"), &first).unwrap();
+    fs::copy(photo("panda.jpg"), &first).unwrap();
     for n in 1..count {
         fs::hard_link(&first, folder.path().join(format!("{n}.jpg"))).unwrap();
     }
@@ -221,9 +206,9 @@ fn metrics_are_those_of_the_figures_at_the_end() {
         line.trim().strip_prefix("metrics: http://").and_then(|l| l.strip_suffix("/metrics")).unwrap().to_owned();
     let mut list = job.stdin.take().unwrap();
     for n in 0..GOOD {
-        writeln!(list, "{}", path("1.jpg")).unwrap();
+        writeln!(list, "{}", path("img2.jpg")).unwrap();
         if n == 3 {
-            writeln!(list, "{}\nnone.jpg", path("2.jpg")).unwrap();
+            writeln!(list, "{}\nnone.jpg", path("img10.jpg")).unwrap();
         }
     }
     let mut rows = BufReader::new(job.stdout.take().unwrap()).lines();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use ocellus::decode::DecodeOptions;
 use ocellus::error::{ItemError, JobError};
@@ -13,7 +13,7 @@ use ocellus::model::spec::ModelSpec;
 use ocellus::parity::{Compare, Comparison, CpuSteps, Difference, Drift, Stepped, Steps};
 use ocellus::stage::Stage;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, PreprocessDesc, ResizeRule};
-use serde_json::Value;
+use tests::program::{rows, text};
 use tests::{ocellus, workspace_root};
 
 const NONE: Difference = Difference { max: 0.0, mean: 0.0 };
@@ -143,14 +143,6 @@ fn parity(arguments: &[&str]) -> Command {
     let mut command = ocellus();
     command.args(["parity", "--model", "squeezenet1.1", "--device", "cpu"]).args(arguments);
     command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]

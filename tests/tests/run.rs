@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tests::network::NetworkBuilder;
-use tests::{ocellus, workspace_root};
+use tests::ocellus;
+use tests::program::{photo, rows, text};
 
 const CLASSES: usize = 5;
 
@@ -44,7 +45,6 @@ impl Fixture {
     }
 
     fn files(&self) -> [PathBuf; 4] {
-        let photo = |name| workspace_root().join("samples/photos").join(name);
         [photo("panda.jpg"), self.path("text.jpg"), photo("flower.jpg"), photo("rocket.jpg")]
     }
 
@@ -67,18 +67,14 @@ fn output(command: &mut Command, code: i32) -> Output {
 }
 
 fn message(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn rows(text: &[u8]) -> Vec<Value> {
-    String::from_utf8_lossy(text).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text(&output.stderr)
 }
 
 /// The rows of a model alone.
 fn alone(model: &Path, files: &[PathBuf], top: &str) -> Vec<Value> {
     let mut command = ocellus();
     command.arg("classify").args(files).arg("--model").arg(model).args(["--device", "cpu", "--top", top]);
-    rows(&output(command.args(["--format", "jsonl"]), 3).stdout)
+    rows(&output(command.args(["--format", "jsonl"]), 3))
 }
 
 fn with_model(row: &Value, model: &str) -> Value {
@@ -92,9 +88,9 @@ fn the_example_runs() {
     let folder = tempfile::tempdir().unwrap();
     let bad = folder.path().join("x.jpg");
     fs::write(&bad, "no picture").unwrap();
-    let files = [workspace_root().join("samples/photos/panda.jpg"), bad];
+    let files = [photo("panda.jpg"), bad];
     let example = "configs/pipelines/two-models.toml";
-    let found = rows(&output(ocellus().args(["run", example, "--device", "cpu"]).args(&files), 3).stdout);
+    let found = rows(&output(ocellus().args(["run", example, "--device", "cpu"]).args(&files), 3));
     let large = alone(Path::new("efficientnet-lite0"), &files, "5");
     let small = alone(Path::new("squeezenet1.1"), &files, "1");
     let pairs = large.iter().zip(&small);
@@ -111,7 +107,7 @@ fn a_picture_is_decoded_once_for_all_models() {
     for order in ["input", "completion"] {
         fixture.write("job.toml", &format!("order = \"{order}\"\n{}", config(&["a", "b", "c"])));
         let mut job = fixture.job(&fixture.files(), &["--format", "jsonl", "--stats", stats.to_str().unwrap()]);
-        let mut found = rows(&output(&mut job, 3).stdout);
+        let mut found = rows(&output(&mut job, 3));
         let of = |name: &str| alone(&fixture.path(&format!("{name}.onnx")), &fixture.files(), "3");
         let all = [("a", of("a")), ("b", of("b")), ("c", of("c"))];
         let mut expected: Vec<_> =
@@ -135,7 +131,7 @@ fn a_picture_is_decoded_once_for_all_models() {
 fn one_model_gives_the_rows_of_classify() {
     let fixture = Fixture::new();
     fixture.write("job.toml", &config(&["a"]));
-    let found = rows(&output(&mut fixture.job(&fixture.files(), &["--format", "jsonl"]), 3).stdout);
+    let found = rows(&output(&mut fixture.job(&fixture.files(), &["--format", "jsonl"]), 3));
     assert_eq!(found, alone(&fixture.path("a.onnx"), &fixture.files(), "3"));
 }
 

@@ -9,17 +9,13 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use tests::{ocellus, skip, workspace_root};
+use tests::program::{self, photo, rows};
+use tests::skip;
 
 fn classify(inputs: &[&Path]) -> Command {
-    let mut command = ocellus();
-    command.args(["classify", "--model", "squeezenet1.1"]).args(inputs);
+    let mut command = program::classify(&[]);
+    command.args(inputs);
     command
-}
-
-fn rows(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// File names of the rows, `name: kind` for errors.
@@ -62,7 +58,7 @@ fn memory_does_not_grow_with_the_number_of_files() {
 fn strange_files_get_a_row_or_are_counted() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
-    let panda = workspace_root().join("samples/photos/panda.jpg");
+    let panda = photo("panda.jpg");
     fs::copy(&panda, path("photo.jpg")).unwrap();
     fs::copy(&panda, root.path().join(OsStr::from_bytes(b"\xff\xfe.jpg"))).unwrap();
     fs::write(path("zero.jpg"), "").unwrap();
@@ -88,7 +84,7 @@ fn what_may_not_be_read_gets_a_row() {
     let path = |name: &str| root.path().join(name);
     fs::create_dir(path("closed")).unwrap();
     fs::write(path("closed/inside.jpg"), "x").unwrap();
-    fs::copy(workspace_root().join("samples/photos/panda.jpg"), path("open.jpg")).unwrap();
+    fs::copy(photo("panda.jpg"), path("open.jpg")).unwrap();
     fs::write(path("secret.jpg"), "x").unwrap();
     let mode = |name: &str, bits| fs::set_permissions(path(name), PermissionsExt::from_mode(bits)).unwrap();
     mode("", 0o755);

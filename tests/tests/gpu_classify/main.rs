@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tests::gpu::{gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
+use tests::program::{photo, rows};
 use tests::{ocellus, skip, workspace_root};
 
 /// Side of the test network's input.
@@ -81,18 +82,6 @@ fn emulator() -> Option<PathBuf> {
         return None;
     }
     std::env::split_paths(&std::env::var_os("OCELLUS_CUDA_LIBS")?).find(|folder| folder.join("libcuda.so.1").exists())
-}
-
-/// The rows of a job that ran to its end.
-fn rows(output: &Output) -> Vec<Value> {
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 3)), "{:?}: {message}", output.status);
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn photo(name: &str) -> PathBuf {
-    workspace_root().join("samples/photos").join(name)
 }
 
 fn golden(name: &str) -> PathBuf {

@@ -11,12 +11,13 @@ mod stop;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use tests::job::{memory_bytes, with_a_blocked_sink};
 use tests::network::{NetworkBuilder, list};
+use tests::program::{photo, rows, text};
 use tests::{job, jpeg, ocellus, require, workspace_root};
 
 /// `--device` of the jobs.
@@ -67,24 +68,10 @@ impl Fixture {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// The rows of a job that ran to its end.
-fn rows(output: &Output) -> Vec<Value> {
-    assert!(matches!(output.status.code(), Some(0 | 3)), "{:?}: {}", output.status, text(&output.stderr));
-    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 /// What a job said, without warnings about the network, which has no card.
 fn errors(stderr: &[u8]) -> Vec<String> {
     let said = text(stderr);
     said.lines().filter(|line| !line.starts_with("warning: ")).map(str::to_owned).collect()
-}
-
-fn photo(name: &str) -> PathBuf {
-    workspace_root().join("samples/photos").join(name)
 }
 
 fn golden(name: &str) -> PathBuf {
