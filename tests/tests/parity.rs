@@ -1,6 +1,9 @@
 //! `ocellus parity` on the CPU: a sound pipeline differs in nothing, and every wrong step is seen where it happens.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +16,7 @@ use ocellus::model::spec::ModelSpec;
 use ocellus::parity::{Compare, Comparison, CpuSteps, Difference, Drift, Stepped, Steps};
 use ocellus::stage::Stage;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, PreprocessDesc, ResizeRule};
+use serde_json::Value;
 use tests::program::{rows, text};
 use tests::{ocellus, workspace_root};
 
@@ -184,14 +188,49 @@ fn a_file_is_whole_and_not_replaced_unasked() {
     };
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let mut reader = csv::Reader::from_path(&file).unwrap();
-    assert_eq!(reader.records().map(|record| assert_eq!(&record.unwrap()[6], "0")).count(), 1);
+    assert_eq!(column(&file, "decode_mean"), ["0"]);
     let again = run(&[]);
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("--overwrite"), "{}", text(&again.stderr));
     assert_eq!(run(&["--overwrite"]).status.code(), Some(0));
     let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["rows.csv"], "nothing else is left");
+}
+
+/// A column of a CSV file.
+fn column(file: &Path, name: &str) -> Vec<String> {
+    let mut reader = csv::Reader::from_path(file).unwrap();
+    let at = reader.headers().unwrap().iter().position(|header| header == name).unwrap();
+    reader.records().map(|record| record.unwrap()[at].to_owned()).collect()
+}
+
+#[test]
+fn a_path_that_is_not_utf_8_is_written_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let photo = fs::read(&photos()[0]).unwrap();
+    let files: [(&[u8], &[u8]); 4] = [
+        (b"plain.jpg", &photo),
+        (b"\xff\xfe.jpg", &photo),
+        (b"cut \xe2\x82.jpg", b"x"),
+        ("gr\u{fc}n.jpg".as_bytes(), b"x"),
+    ];
+    let mut expected = BTreeSet::new();
+    for (name, content) in files {
+        let path = folder.path().join(OsStr::from_bytes(name));
+        fs::write(&path, content).unwrap();
+        let bytes = path.as_os_str().as_bytes();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let exact = path.to_str().is_none().then_some(hex);
+        expected.insert((path.to_string_lossy().into_owned(), exact.unwrap_or_default()));
+    }
+    let output = parity(&[folder.path().to_str().unwrap()]).output().unwrap();
+    let field = |row: &Value, name: &str| row.get(name).map_or("", |value| value.as_str().unwrap()).to_owned();
+    let found = rows(&output).iter().map(|row| (field(row, "path"), field(row, "path_bytes"))).collect();
+    assert_eq!(expected, found);
+    let file = folder.path().join("rows.csv");
+    let output = parity(&[folder.path().to_str().unwrap()]).arg("-o").arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert_eq!(expected, column(&file, "path").into_iter().zip(column(&file, "path_bytes")).collect());
 }
 
 #[test]

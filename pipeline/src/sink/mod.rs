@@ -18,7 +18,7 @@ use std::sync::Arc;
 use encode::Encoder;
 use output::OutputFile;
 pub use resume::Earlier;
-pub use row::Row;
+pub use row::{Row, path_fields};
 
 use crate::error::JobError;
 

@@ -75,9 +75,8 @@ impl Row {
     }
 
     fn of_path(path: &Path) -> Self {
-        let bytes = path.as_os_str().as_bytes();
-        let path_bytes = path.to_str().is_none().then(|| hex(bytes));
-        Self { path: Some(path.to_string_lossy().into_owned()), path_bytes, ..Self::default() }
+        let (path, path_bytes) = path_fields(path);
+        Self { path: Some(path), path_bytes, ..Self::default() }
     }
 
     /// The file's path with all its bytes.
@@ -87,6 +86,12 @@ impl Row {
             None => self.path.as_ref().map(PathBuf::from),
         }
     }
+}
+
+/// What rows of any kind say of a path: what can be read of it, and where that is not all, its bytes in hexadecimal.
+pub fn path_fields(path: &Path) -> (String, Option<String>) {
+    let path_bytes = path.to_str().is_none().then(|| hex(path.as_os_str().as_bytes()));
+    (path.to_string_lossy().into_owned(), path_bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {

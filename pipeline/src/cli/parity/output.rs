@@ -154,14 +154,14 @@ fn precisions(rows: &[ParityRow]) -> Vec<&'static str> {
 fn csv_text(rows: &[ParityRow]) -> io::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let precisions = precisions(rows);
-    let columns = "path,width,height,decoder,reference,decode_max,decode_mean,resize_max,resized_max,resized_mean,\
+    let columns = "path,path_bytes,width,height,decoder,reference,decode_max,decode_mean,resize_max,resized_max,resized_mean,\
                    input_max,input_mean,answer_same_top1,answer_score";
     let mut header: Vec<String> = columns.split(',').map(str::to_owned).collect();
     header.extend(precisions.iter().flat_map(|name| [format!("{name}_same_top1"), format!("{name}_score")]));
     header.extend(["error_stage", "error_kind", "error_message"].map(str::to_owned));
     writer.write_record(&header)?;
     for row in rows {
-        let mut fields = vec![row.path.clone()];
+        let mut fields = vec![row.path.clone(), row.path_bytes.clone().unwrap_or_default()];
         if let Some(c) = &row.comparison {
             fields.extend([c.width.to_string(), c.height.to_string(), c.decoder.to_string(), c.reference.to_string()]);
             let numbers =

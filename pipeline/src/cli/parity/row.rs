@@ -7,12 +7,15 @@ use crate::bench::infer::name_of;
 use crate::error::ItemError;
 use crate::frame::{Decoder, Item, Origin};
 use crate::parity::{Comparison, Difference, Drift};
+use crate::sink::path_fields;
 
 /// One file's comparison, or why there is none.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct ParityRow {
-    /// Path, with what cannot be read of it replaced.
+    /// Path, with what cannot be read of it replaced, and then its bytes in hexadecimal.
     pub(super) path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) path_bytes: Option<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(super) comparison: Option<Compared>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,13 +50,13 @@ pub(super) struct PrecisionDrift {
 
 impl ParityRow {
     pub(super) fn new(item: Item<Comparison>) -> Self {
-        let path = match &*item.origin {
-            Origin::File(path) => path.to_string_lossy().into_owned(),
-            Origin::Frame { stream, frame, .. } => format!("{stream} {frame}"),
+        let (path, path_bytes) = match &*item.origin {
+            Origin::File(path) => path_fields(path),
+            Origin::Frame { stream, frame, .. } => (format!("{stream} {frame}"), None),
         };
         match item.payload {
-            Ok(comparison) => Self { path, comparison: Some(Compared::new(comparison)), error: None },
-            Err(error) => Self { path, comparison: None, error: Some(error) },
+            Ok(comparison) => Self { path, path_bytes, comparison: Some(Compared::new(comparison)), error: None },
+            Err(error) => Self { path, path_bytes, comparison: None, error: Some(error) },
         }
     }
 
@@ -179,7 +182,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn failed(path: &str) -> ParityRow {
         let error = ItemError::new(StageName::Decode, ErrorKind::Truncated, "cut, \"short\"");
-        ParityRow { path: path.into(), comparison: None, error: Some(error) }
+        ParityRow { path: path.into(), path_bytes: None, comparison: None, error: Some(error) }
     }
 
     #[test]
