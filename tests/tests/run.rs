@@ -135,6 +135,36 @@ fn one_model_gives_the_rows_of_classify() {
     assert_eq!(found, alone(&fixture.path("a.onnx"), &fixture.files(), "3"));
 }
 
+/// What a job asks for and the CPU does not have is said in one line, and -q keeps it: it changes no row.
+#[test]
+fn keys_that_change_nothing_on_the_cpu_are_named() {
+    let fixture = Fixture::new();
+    let files = fixture.files();
+    let settings: [(&str, &str, Option<&str>); 5] = [
+        ("", "", None),
+        ("instances = 1", "priority = \"low\"", None),
+        ("instances = 2", "", Some("instances:")),
+        ("", "priority = \"high\"", Some("priority:")),
+        ("priority = \"high\"\ninstances = 2", "instances = 3", Some("instances, priority:")),
+    ];
+    let mut first = None;
+    for (a, b, named) in settings {
+        let config = format!("[[model]]\nonnx = \"a.onnx\"\n{a}\n[[model]]\nonnx = \"b.onnx\"\n{b}\n");
+        fixture.write("job.toml", &config);
+        for quiet in [false, true] {
+            let options = ["--format", "jsonl", "--quiet"];
+            let output = output(&mut fixture.job(&files, &options[..if quiet { 3 } else { 2 }]), 3);
+            let said = message(&output);
+            let lines: Vec<_> = said.lines().filter(|line| line.contains("no effect on the CPU")).collect();
+            let expected: Vec<_> = named.filter(|_| !quiet).into_iter().collect();
+            assert_eq!(lines.len(), expected.len(), "{config}: {said}");
+            let begins = |(line, keys): (&&str, &&str)| line.starts_with(&format!("warning: {keys} of no effect"));
+            assert!(lines.iter().zip(&expected).all(begins), "{config}: {said}");
+            assert_eq!(*first.get_or_insert(rows(&output)), rows(&output), "{config}");
+        }
+    }
+}
+
 /// A job that is cut off after any number of rows, and goes on: each input once, with all its rows, in every format.
 #[test]
 fn an_input_is_done_when_all_its_rows_are_there() {

@@ -106,7 +106,8 @@ pub(super) struct ClassifyArgs {
     #[arg(long, default_value = "input", value_parser = PossibleValuesParser::new(ORDERS).try_map(|name| parse_order(&name)))]
     order: Order,
 
-    /// Threads of each of decoding (with resizing) and the network [default: one a core]
+    /// Threads of each of decoding (with resizing) and the network; with a GPU those that read files and decode what it does
+    /// not, at least 4 [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
 

@@ -76,8 +76,8 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     signals::watch(job.cancel.clone(), compiling.clone())?;
 
     // Before the output: it takes long and may fail.
-    let Chosen { backend, warnings, note } = choose(&job.args, &job.models, job.threads, &compiling)?;
-    for warning in &warnings {
+    let Chosen { backend, warnings, ignored, note } = choose(&job.args, &job.models, job.threads, &compiling)?;
+    for warning in warnings.into_iter().chain(ignored.filter(|_| !job.args.show.quiet)) {
         say(format_args!("warning: {warning}"));
     }
     note.filter(|_| job.args.show.verbose > 0 && !job.args.show.quiet).iter().for_each(say);

@@ -11,7 +11,7 @@ use ocellus_kernels::jit::{CacheDir, JitOptions, Stop};
 use super::job::JobDesc;
 use super::stages::Classifier;
 use crate::error::JobError;
-use crate::gpu::{Gpu, Lane, LaneModel, MAX_K, Precision};
+use crate::gpu::{Gpu, Lane, LaneModel, MAX_K, Precision, Priority};
 use crate::infer::cpu_engine;
 use crate::postprocess::ClassifyRanked;
 
@@ -120,6 +120,8 @@ pub(super) struct Chosen {
     pub(super) backend: Backend,
     /// For everybody.
     pub(super) warnings: Vec<String>,
+    /// What was asked for and changes nothing there: advice.
+    pub(super) ignored: Option<String>,
     /// For `-v`.
     pub(super) note: Option<String>,
 }
@@ -144,13 +146,10 @@ impl Backend {
 
 /// Prepares the networks where the job says; `stop` ends the compilation of kernels, and with it the job.
 pub(super) fn choose(job: &JobDesc, models: &[Classifier], threads: usize, stop: &Stop) -> Result<Chosen, JobError> {
-    let cpu = |mut warnings: Vec<String>, note| {
+    let cpu = |warnings: Vec<String>, note| {
         let batch = job.batch.unwrap_or(CPU_BATCH.max(threads));
         let engines = models.iter().map(|model| cpu_engine(&model.model, threads)).collect::<Result<_, _>>()?;
-        if models.iter().any(|model| model.copies > NonZeroUsize::MIN) {
-            warnings.push("instances: on the CPU each model runs once, with all threads".into());
-        }
-        Ok(Chosen { backend: Backend::Cpu { engines, batch }, warnings, note })
+        Ok(Chosen { backend: Backend::Cpu { engines, batch }, warnings, ignored: ignored_on_the_cpu(models), note })
     };
     let gpus = |gpus: &Gpus| -> Result<Chosen, JobError> {
         // Whatever was stopped has an error of its own.
@@ -164,13 +163,11 @@ pub(super) fn choose(job: &JobDesc, models: &[Classifier], threads: usize, stop:
                 warnings.push(warning.clone());
             }
         }
-        Ok(Chosen { warnings, backend: Backend::Gpus(lanes), note: None })
+        Ok(Chosen { warnings, backend: Backend::Gpus(lanes), ignored: None, note: None })
     };
     let only_gpu = models.iter().any(|model| model.precision.is_some_and(|precision| precision != Precision::Fp32));
     match &job.device {
-        Device::Cpu if only_gpu => {
-            Err(JobError::Usage("--precision: the CPU computes in fp32 only; drop it or use --device cuda".into()))
-        }
+        Device::Cpu if only_gpu => Err(only_fp32()),
         Device::Cpu => cpu(Vec::new(), None),
         Device::Cuda(listed) => gpus(listed).map_err(explained),
         Device::Auto => match gpus(&Gpus::Listed(vec![0])) {
@@ -186,6 +183,23 @@ pub(super) fn choose(job: &JobDesc, models: &[Classifier], threads: usize, stop:
             chosen => chosen,
         },
     }
+}
+
+/// Says that the CPU has one arithmetic.
+pub(super) fn only_fp32() -> JobError {
+    JobError::Usage("--precision: the CPU computes in fp32 only; drop it or use --device cuda".into())
+}
+
+/// The keys of models that change nothing on the CPU.
+fn ignored_on_the_cpu(models: &[Classifier]) -> Option<String> {
+    let any = |asked: fn(&Classifier) -> bool| models.iter().any(asked);
+    let keys = [
+        ("instances", any(|model| model.copies > NonZeroUsize::MIN)),
+        ("priority", any(|model| model.priority == Priority::High)),
+    ];
+    let keys: Vec<_> = keys.iter().filter(|(_, asked)| *asked).map(|(key, _)| *key).collect();
+    let why = "of no effect on the CPU, where each model runs once, in turn with the others";
+    (!keys.is_empty()).then(|| format!("{}: {why}", keys.join(", ")))
 }
 
 /// Lanes on these GPUs, and a line for each that is left out: of [`Gpus::All`] those that cannot, unless none can.
