@@ -110,7 +110,8 @@ def show(report):
         peer = ""
         if "peer" in result:
             peer = f"{result['ratio']:6.2f} x {result['peer']} ({result['peer_value']:.0f} +- {result['peer_spread']:.0f})"
-        print(f"{result['name']:40} {figure} {bound:7} {peer}")
+        split = ", ".join(f"{name} {percent:.0f} %" for name, percent in result.get("decoders_percent", {}).items())
+        print(f"{result['name']:40} {figure} {bound:7} {peer}{split}")
 
 
 def main():

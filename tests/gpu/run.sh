@@ -82,10 +82,13 @@ bench() {
     measure infer-efficientnet infer --batch 1,32,256
     for size in 500x375 1920x1080; do
         measure "decode-$size" decode --size "$size"
+        measure "decode-auto-$size" decode --path auto --size "$size"
         measure "preprocess-$size" preprocess --size "$size"
         measure "e2e-resnet50-$size" e2e --size "$size" --model "$resnet"
     done
     measure e2e-efficientnet e2e --size 500x375
+    # What --profile costs. (--stats writes what every job counts.)
+    measure e2e-efficientnet-profiled e2e --size 500x375 --seconds 3 --profile "$scratch/trace.json"
     # A few seconds each.
     measure latency-efficientnet latency
     measure latency-efficientnet-engines latency --path engines

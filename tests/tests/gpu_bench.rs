@@ -6,10 +6,11 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::gpu::{gpu, is_emulated};
 use tests::network::{NetworkBuilder, list};
 use tests::program::text;
+use tests::trace::spans;
 use tests::{ocellus, skip};
 
 /// Side of the test network's input.
@@ -41,9 +42,14 @@ fn measure(arguments: &[&str], unit: &str, names: &[&str]) -> (Vec<Value>, Outpu
 
 /// The same for figures of several units.
 fn measure_units(arguments: &[&str], names: &[(&str, &str)]) -> (Vec<Value>, Output) {
+    measure_with(arguments, names, &[])
+}
+
+/// The same with environment variables.
+fn measure_with(arguments: &[&str], names: &[(&str, &str)], environment: &[(&str, &str)]) -> (Vec<Value>, Output) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("figures.json");
-    let output = bench(arguments).arg("--json").arg(&file).output().unwrap();
+    let output = bench(arguments).arg("--json").arg(&file).envs(environment.iter().copied()).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
     let figures: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let text_of = |figure: &'_ Value, field: &str| figure[field].as_str().unwrap().to_owned();
@@ -92,6 +98,15 @@ fn decoding() {
     for path in ["hw", "hybrid"] {
         let name = format!("decode.{path}.49x33");
         measure(&[&["decode", "--path", path], &size[..]].concat(), "img/s", &[&name]);
+    }
+    // As a job does it: each file goes to who can.
+    let emulated: &[(&str, &str)] = &[("", "nvjpeg-hw"), ("no-engines", "nvjpeg-hybrid")];
+    for (without, decoder) in &emulated[..if is_emulated(gpu().unwrap()) { 2 } else { 1 }] {
+        let variable = ("EMULATED_NVJPEG", *without);
+        let auto = [&["decode", "--path", "auto"], &size[..]].concat();
+        let (figures, output) = measure_with(&auto, &[("decode.auto.49x33", "img/s")], &[variable]);
+        assert_eq!(figures[0]["decoders_percent"], json!({ *decoder: 100.0 }));
+        assert!(text(&output.stdout).contains(&format!("{decoder} 100")), "{}", text(&output.stdout));
     }
     // Other files have other names.
     for (sampling, quality, name) in
@@ -176,6 +191,29 @@ fn files_to_labels_without_a_gpu() {
     for part in ["each stage alone on ", "decode+resize", " cores, "] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
+    assert_eq!(figures[0]["decoders_percent"].as_object().map(serde_json::Map::len), Some(1), "{}", figures[0]);
+}
+
+/// What a trace costs is measured under a name of its own, and the trace is that of the job.
+#[test]
+fn files_to_labels_with_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let trace = folder.path().join("trace.json");
+    let arguments =
+        ["e2e", "--device", "cpu", "--size", "48x32", "--pictures", "3", "--seconds", "1", "--precision", "fp32"];
+    let files = ["--model", model.to_str().unwrap(), "--profile", trace.to_str().unwrap()];
+    let names = [("e2e.tiny.fp32.cpu.48x32.profiled", "img/s"), ("e2e.tiny.fp32.cpu.48x32.profiled.cores", "cores")];
+    measure_units(&[&arguments[..], &files].concat(), &names);
+    let spans = spans(&trace);
+    for stage in ["source", "read", "decode+resize", "batch", "infer", "postprocess"] {
+        assert!(spans.iter().any(|span| span.name == stage), "no {stage}");
+    }
+    // What somebody else wrote is not replaced.
+    fs::write(&trace, "mine").unwrap();
+    let output = bench(&[&arguments[..], &files].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--profile") && fs::read_to_string(&trace).unwrap() == "mine");
 }
 
 #[test]
@@ -268,6 +306,12 @@ fn wrong_usage_is_one_line() {
         (&["decode", "--quality", "0"], "1..=100"),
         (&["decode", "--sampling", "411"], "422"),
         (&["e2e", "--device", "tpu"], "cpu"),
+        // What would have no effect.
+        (&["e2e", "--device", "cpu", "--gpu", "0"], "--gpu"),
+        (&["e2e", "--device", "cuda:1", "--gpu", "0"], "--gpu"),
+        (&["e2e", "--device", "cuda:all", "--gpu", "1"], "--gpu"),
+        (&["e2e", "--device", "cpu", "--precision", "fp16"], "--device cuda"),
+        (&["e2e", "--device", "cpu", "--precision", "tf32"], "--precision"),
         (&["latency", "--path", "hw"], "engines"),
         (&["--size", "50x50", "infer"], "infer"),
     ] {

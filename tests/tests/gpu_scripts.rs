@@ -47,7 +47,9 @@ fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
     write(&first.join("gpu_b.status"), "124\n");
     write(&first.join("gpu_c.log"), "Segmentation fault\n");
     write(&first.join("gpu_c.status"), "139\n");
-    write(&first.join("bench-a.json"), &json!([figure("infer", 5.0), figure("decode", 30.0)]).to_string());
+    let mut decode = figure("decode", 30.0);
+    decode["decoders_percent"] = json!({ "nvjpeg-hw": 75.0, "image": 25.0 });
+    write(&first.join("bench-a.json"), &json!([figure("infer", 5.0), decode]).to_string());
     write(&first.join("peers.json"), &json!([peer("slow", 10.0), peer("fast", 20.0)]).to_string());
     write(&second.join("bench-a.json"), &json!([figure("infer", 7.0)]).to_string());
     write(&second.join("soak.json"), &json!({ "seconds": 600, "images": 5 }).to_string());
@@ -68,6 +70,7 @@ fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
         })
     );
     let decode = &whole["results"][1];
+    assert_eq!(decode["decoders_percent"]["nvjpeg-hw"], json!(75.0));
     assert_eq!((&decode["peer"], &decode["peer_value"], &decode["ratio"]), (&json!("fast"), &json!(20.0), &json!(1.5)));
 
     let added = report(&second, "abc");

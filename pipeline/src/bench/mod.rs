@@ -7,10 +7,12 @@ pub mod infer;
 pub mod latency;
 pub mod preprocess;
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{JobError, panic_message};
+use crate::frame::Decoder;
 use crate::stage::Cancel;
 
 /// Something measured.
@@ -28,6 +30,9 @@ pub struct Measurement {
     pub bound_percent: Option<f64>,
     /// The bound in words.
     pub bound: Option<&'static str>,
+    /// Share of the pictures that each decoder had, where a file may go to any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub decoders_percent: BTreeMap<Decoder, f64>,
 }
 
 impl Measurement {
@@ -37,13 +42,21 @@ impl Measurement {
         let at = |share: f64| values.get(((values.len().max(1) - 1) as f64 * share).round() as usize).copied();
         let value = at(0.5).unwrap_or(f64::NAN);
         let spread = at(0.9).zip(at(0.1)).map_or(f64::NAN, |(high, low)| high - low);
-        Self { name, value, unit, spread, bound_percent: None, bound: None }
+        Self { name, value, unit, spread, bound_percent: None, bound: None, decoders_percent: BTreeMap::new() }
     }
 
     /// The same beside a bound in the value's unit.
     #[must_use]
     pub fn beside(self, bound: f64, what: &'static str) -> Self {
         Self { bound_percent: Some(self.value / bound * 100.0), bound: Some(what), ..self }
+    }
+
+    /// The same with how many pictures each decoder had.
+    #[must_use]
+    pub fn decoded_by(self, pictures: &BTreeMap<Decoder, u64>) -> Self {
+        let all = pictures.values().sum::<u64>() as f64;
+        let share = |(&decoder, &count): (&Decoder, &u64)| (decoder, 100.0 * count as f64 / all);
+        Self { decoders_percent: pictures.iter().map(share).collect(), ..self }
     }
 }
 
@@ -143,7 +156,9 @@ mod tests {
         assert_eq!((m.value, m.spread), (5.0, 8.0));
         assert_eq!(Measurement::of("x".into(), "s", vec![2.0]).value, 2.0);
         assert!(Measurement::of("x".into(), "s", vec![]).value.is_nan());
-        assert_eq!(m.beside(20.0, "bound").bound_percent, Some(25.0));
+        assert_eq!(m.clone().beside(20.0, "bound").bound_percent, Some(25.0));
+        let split = m.decoded_by(&BTreeMap::from([(Decoder::NvjpegHw, 3), (Decoder::Image, 1)]));
+        assert_eq!(split.decoders_percent, BTreeMap::from([(Decoder::NvjpegHw, 75.0), (Decoder::Image, 25.0)]));
     }
 
     #[test]

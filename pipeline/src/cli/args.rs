@@ -48,7 +48,7 @@ pub(super) enum Command {
     /// Say what this machine's GPU can do for Ocellus, and try it
     Doctor(DoctorArgs),
     /// Measure this machine
-    Bench(super::bench::BenchArgs),
+    Bench(Box<super::bench::BenchArgs>),
     /// Compile GPU kernels for the process that started this one
     #[command(name = worker::COMMAND, hide = true)]
     JitWorker,

@@ -2,7 +2,10 @@
 
 mod args;
 mod e2e;
+mod job;
+mod routed;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -10,8 +13,8 @@ use std::time::Instant;
 
 pub(super) use args::BenchArgs;
 use args::{
-    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, InferArgs, LatencyArgs, Net, PreprocessArgs, StartupArgs, What,
-    count,
+    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, DecodeWay, InferArgs, LatencyArgs, Net, PreprocessArgs,
+    StartupArgs, What, count,
 };
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use e2e::E2eBench;
@@ -29,6 +32,7 @@ use crate::bench::infer::{self, InferDesc, name_of};
 use crate::bench::latency;
 use crate::bench::preprocess::{self, Output, PreprocessBench};
 use crate::error::JobError;
+use crate::frame::Decoder;
 use crate::gpu::{LOADERS, planner};
 use crate::model::load::Model;
 use crate::single::{Classifier, DecodePath, Options};
@@ -61,7 +65,7 @@ fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
         Some(What::Startup(args)) => (&args.on, startup(args, signals)?),
         Some(What::Decode(args)) => (&args.on, vec![decode(args, signals)?]),
         Some(What::Preprocess(args)) => (&args.on, preprocess(args, signals)?),
-        Some(What::E2e(args)) => (&args.on, E2eBench::of(args).run(signals)?),
+        Some(What::E2e(args)) => (&args.on, E2eBench::of(args)?.run(signals)?),
         Some(What::Latency(args)) => (&args.on, latency(args, signals)?),
         Some(What::Corpus(args)) => return corpus(args, signals),
     };
@@ -75,8 +79,8 @@ fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
 
 /// One after the other, so that the whole can be seen beside its parts.
 fn all(args: &AllArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-    let gpu = gpu(args.on.gpu, signals)?;
-    let desc = InferDesc { precision: args.net.precision, portable: false, batches: INFER_BATCHES.into() };
+    let gpu = gpu(args.on.ordinal(), signals)?;
+    let desc = InferDesc { precision: args.net.precision(), portable: false, batches: INFER_BATCHES.into() };
     let network = infer::measure(&gpu, &open(&args.net)?, &desc, &signals.cancel)?;
     let decoding = decode::measure(&gpu, &usual_decode(&gpu, args)?, &signals.cancel)?;
     let (width_px, height_px) = (args.kind.size.width_px, args.kind.size.height_px);
@@ -102,20 +106,20 @@ fn usual_decode(gpu: &Gpu, args: &AllArgs) -> Result<DecodeDesc, JobError> {
 fn infer(args: &InferArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let model = open(&args.net)?;
     let batches = args.batch.iter().map(|n| n.get()).collect();
-    let desc = InferDesc { precision: args.net.precision, portable: args.portable, batches };
-    infer::measure(&gpu(args.on.gpu, signals)?, &model, &desc, &signals.cancel)
+    let desc = InferDesc { precision: args.net.precision(), portable: args.portable, batches };
+    infer::measure(&gpu(args.on.ordinal(), signals)?, &model, &desc, &signals.cancel)
 }
 
 /// From the file to a network that can run: with an empty cache of kernels, then with what that left in it.
 fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let folder = tempfile::tempdir().map_err(|e| JobError::io("making a temporary folder", e))?;
-    let (precision, batch) = (args.net.precision, args.batch.get());
+    let (precision, batch) = (args.net.precision(), args.batch.get());
     let mut measurements = Vec::new();
     for state in ["cold", "warm"] {
         let started = Instant::now();
         let model = open(&args.net)?;
         let cache = CacheDir::At(folder.path().to_owned());
-        let gpu = Gpu::open(args.on.gpu, jit_options(cache, signals.compiling.clone())?);
+        let gpu = Gpu::open(args.on.ordinal(), jit_options(cache, signals.compiling.clone())?);
         let gpu = gpu.map_err(|error| explained(error.into()))?;
         let (planner, batches) = planner(&model, batch)?;
         let options = EngineOptions { precision, portable: false, batches };
@@ -127,13 +131,12 @@ fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, Jo
 }
 
 fn decode(args: &DecodeArgs, signals: &Signals) -> Result<Measurement, JobError> {
-    let desc = DecodeDesc {
-        corpus: args.kind.corpus(args.pictures),
-        batch: args.batch,
-        workers: args.workers,
-        path: args.path,
+    let path = match args.path {
+        DecodeWay::Auto => return routed::measure(args, signals),
+        DecodeWay::By(path) => path,
     };
-    decode::measure(&gpu(args.on.gpu, signals)?, &desc, &signals.cancel)
+    let desc = DecodeDesc { corpus: args.kind.corpus(args.pictures), batch: args.batch, workers: args.workers, path };
+    decode::measure(&gpu(args.on.ordinal(), signals)?, &desc, &signals.cancel)
 }
 
 fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
@@ -141,27 +144,27 @@ fn preprocess(args: &PreprocessArgs, signals: &Signals) -> Result<Vec<Measuremen
     let output = args.output.unwrap_or_else(|| Output::usual(width_px, height_px));
     let batches = args.batch.iter().map(|n| n.get()).collect();
     let bench = PreprocessBench { width_px, height_px, output, batches };
-    preprocess::measure(&gpu(args.on.gpu, signals)?, &bench, &signals.cancel)
+    preprocess::measure(&gpu(args.on.ordinal(), signals)?, &bench, &signals.cancel)
 }
 
 fn latency(args: &LatencyArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
     let spec = find(&args.net.model)?;
     let model = Model::open(&spec)?;
-    let options = Options { precision: args.net.precision, path: args.path, ..Options::default() };
-    let mut classifier = Classifier::new(&gpu(args.on.gpu, signals)?, &model, &options)?;
+    let options = Options { precision: args.net.precision(), path: args.path, ..Options::default() };
+    let mut classifier = Classifier::new(&gpu(args.on.ordinal(), signals)?, &model, &options)?;
     classifier.warnings().iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let desc = args.kind.corpus(args.pictures);
     let files = corpus::make(&desc, &signals.cancel)?;
-    let mut decoders = std::collections::BTreeMap::<String, u64>::new();
+    let mut decoders = BTreeMap::<Decoder, u64>::new();
     let mut classify = |file| {
         let results = classifier.classify(file)?;
         let results = results.map_err(|error| JobError::io("classifying a picture", io::Error::other(error)))?;
-        *decoders.entry(results.info.decoder.to_string()).or_default() += 1;
+        *decoders.entry(results.info.decoder).or_default() += 1;
         Ok(())
     };
-    let name = latency_name(&model.name, name_of(args.net.precision), args.path, &desc.name());
+    let name = latency_name(&model.name, name_of(args.net.precision()), args.path, &desc.name());
     let measured = latency::measure(&name, &files, args.runs.get(), &signals.cancel, &mut classify)?;
-    say(e2e::decoded_by(&decoders));
+    say(job::decoded_by(&decoders));
     Ok(measured)
 }
 
@@ -199,12 +202,20 @@ fn open(net: &Net) -> Result<Model, JobError> {
 
 fn table(measurements: &[Measurement]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["measurement", "median", "+-", "unit", "% of bound"]);
+    let mut header = vec!["measurement", "median", "+-", "unit", "% of bound"];
+    // Most have none.
+    if measurements.iter().any(|m| !m.decoders_percent.is_empty()) {
+        header.push("% decoded by");
+    }
+    table.load_style(presets::NOTHING).set_header(header);
     for m in measurements {
         let bound = m.bound_percent.map_or_else(String::new, |percent| format!("{percent:.0}"));
         let numbers = [format!("{:.3}", m.value), format!("{:.3}", m.spread / 2.0)];
         let [value, spread] = numbers.map(|n| Cell::new(n).set_alignment(CellAlignment::Right));
-        table.add_row([Cell::new(&m.name), value, spread, Cell::new(m.unit), Cell::new(bound)]);
+        let decoders: Vec<_> =
+            m.decoders_percent.iter().map(|(name, percent)| format!("{name} {percent:.0}")).collect();
+        let decoders = Cell::new(decoders.join(", "));
+        table.add_row([Cell::new(&m.name), value, spread, Cell::new(m.unit), Cell::new(bound), decoders]);
     }
     table
 }

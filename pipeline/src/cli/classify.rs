@@ -17,14 +17,13 @@ use super::log::Log;
 use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
 use super::stages::{Classifier, Labelled, Stages};
-use super::stats::{Stats, StatsFile, Tally, empty, open_figures, stage_lines};
+use super::stats::{Stats, StatsFile, Tally, finish_profile, open_figures, record_to, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::JobError;
 use crate::frame::Branch;
 use crate::gpu::Precision;
-use crate::observe::trace::{self, Recorded, Recorder};
-use crate::observe::{cpu_time, peak_memory_bytes};
+use crate::observe::{Recorder, cpu_time, peak_memory_bytes, trace};
 use crate::runner::{Outcome, Pipeline};
 use crate::sink::{Columns, Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
@@ -302,19 +301,13 @@ impl Job {
     /// Records what follows into the file, which holds nothing that is still wanted.
     fn record(&mut self, profile: Option<File>) -> Result<(), JobError> {
         if let Some(file) = profile {
-            empty(&file).map_err(|e| JobError::io("cannot write the profile", e))?;
-            self.recorder = Recorder::to_file(file, "ocellus")?;
+            self.recorder = record_to(file)?;
         }
         Ok(())
     }
 
     fn finish_profile(&self) -> Result<(), JobError> {
-        if let Some(Recorded { events, left_out }) = self.recorder.finish()?
-            && left_out > 0
-            && !self.args.show.quiet
-        {
-            say(format_args!("warning: the profile has the first {events} events; {left_out} more are left out"));
-        }
+        finish_profile(&self.recorder)?.filter(|_| !self.args.show.quiet).iter().for_each(say);
         Ok(())
     }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use ocellus_kernels::KernelError;
+use ocellus_kernels::cuda::jpeg::Jpeg;
 use ocellus_kernels::engine::Engine;
 
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
-use crate::frame::{Branch, Deadline, Item, Results};
-use crate::gpu::{self, Collect, InferParts, Lane, LoadParts, Named, Precision, Priority, WorkBatcher};
+use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, Results, Work};
+use crate::gpu::{
+    self, Collect, Gpu, InferParts, Lane, Load, LoadOutcome, LoadParts, Named, Precision, Priority, WorkBatcher,
+};
 use crate::infer::Infer;
 use crate::model::load::Model;
 use crate::observe::Recorder;
@@ -18,7 +22,7 @@ use crate::postprocess::{Classify, ClassifyDesc, ClassifyRanked};
 use crate::preprocess::{Batcher, Preprocess};
 use crate::runner::{AsDone, Branches, Fan, InOrder, Join, Order, PerItem, Pipeline, Tag, Then, Window};
 use crate::source::{ReadAhead, ReadLarge};
-use crate::stage::Cancel;
+use crate::stage::{Cancel, Stage};
 
 /// Threads that read files: enough to hide a slow disk, few enough not to trouble a good one.
 const READERS: usize = 4;
@@ -92,13 +96,6 @@ impl Stages<'_> {
         lanes: Vec<Lane>,
     ) -> Result<Pipeline<Labelled>, JobError> {
         let decodes = lanes.iter().any(Lane::decodes);
-        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
-        // On one thread, so that the file is looked at while it is in the core's cache.
-        let reader = || {
-            let split = split.clone();
-            Ok(Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone()))?))
-        };
-        let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
         // Before the source starts: nvJPEG takes its time.
         let lanes = Lane::all_stages(lanes, self.decoder(), &self.recorder)?;
         let (count, resizer) = (lanes.len(), self.resizer());
@@ -120,16 +117,55 @@ impl Stages<'_> {
         let latency = self.max_latency.map(Latency::new);
         let batcher = WorkBatcher::new(most_images, most_bytes);
         let results = self
-            .source(items, latency.as_ref())?
-            .pool("read+split", readers)?
-            .stage("batch", batcher.with_deadline(latency.as_ref().map(Latency::deadline)))?
-            .pool("load", loaders)?
+            .loaded(items, decodes, batcher, loaders, latency.as_ref())?
             .room(gpu::room(count))
             .stage("infer", Branches(networks))?
             .pool("postprocess", (0..count).map(|_| collector()))?;
         let models = self.models.len();
         let results = if models == 1 { results } else { results.stage("join", Join::new(models))? };
         self.in_order(results, latency)
+    }
+
+    /// From files to pictures on a GPU and no further: by whom each is decoded, in batches of at most `most_images`, by so many
+    /// `workers`.
+    pub(super) fn decoded_on(
+        &self,
+        items: impl Iterator<Item = Item<()>> + Send + 'static,
+        gpu: &Gpu,
+        jpeg: &Jpeg,
+        most_images: usize,
+        workers: usize,
+    ) -> Result<Pipeline<Vec<Item<DecodedBy>>>, JobError> {
+        let decoder = self.decoder();
+        let loader = |_| Ok(Load::new(&gpu.device, Some(jpeg), decoder()?)?);
+        let loaders = (0..workers).map(loader).collect::<Result<Vec<_>, JobError>>()?;
+        self.loaded(items, true, WorkBatcher::new(most_images, usize::MAX), loaders, None)?.stage("look", Look)
+    }
+
+    /// From files to batches that `loaders` have brought to a GPU; where it `decodes` JPEG the CPU decodes only what it does
+    /// not.
+    fn loaded<L>(
+        &self,
+        items: impl Iterator<Item = Item<()>> + Send + 'static,
+        decodes: bool,
+        batcher: WorkBatcher,
+        loaders: Vec<L>,
+        latency: Option<&Latency>,
+    ) -> Result<Pipeline<L::Out>, JobError>
+    where
+        L: Stage<In = Vec<Item<Work>>, Out: 'static> + 'static,
+    {
+        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
+        // On one thread, so that the file is looked at while it is in the core's cache.
+        let reader = || {
+            let split = split.clone();
+            Ok(Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone()))?))
+        };
+        let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
+        self.source(items, latency)?
+            .pool("read+split", readers)?
+            .stage("batch", batcher.with_deadline(latency.map(Latency::deadline)))?
+            .pool("load", loaders)
     }
 
     /// The items, in pools of the order that fits.
@@ -177,6 +213,27 @@ impl Stages<'_> {
             });
             Ok(Then(decoder()?, Fan(preprocess.collect::<Result<_, _>>()?)))
         }
+    }
+}
+
+/// The stage: sees who decoded a batch, and gives its memory back.
+struct Look;
+
+impl Stage for Look {
+    type In = LoadOutcome;
+    type Out = Vec<Item<DecodedBy>>;
+
+    fn process(&mut self, outcome: LoadOutcome, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        match outcome {
+            LoadOutcome::Loaded(batch) => emit(batch.decoders()),
+            LoadOutcome::TooLarge(_) => {
+                return Err(KernelError::gpu(
+                    "no memory for the batches; a smaller --batch or fewer --workers need less",
+                )
+                .into());
+            }
+        }
+        Ok(())
     }
 }
 

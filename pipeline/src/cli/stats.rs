@@ -11,7 +11,8 @@ use serde::Serialize as _;
 
 use crate::error::{ErrorKind, JobError};
 use crate::frame::Decoder;
-use crate::observe::{Durations, Spread};
+use crate::observe::trace::Recorded;
+use crate::observe::{Durations, Recorder, Spread};
 use crate::runner::Report;
 use crate::sink::{Row, partial_of};
 use crate::source::SkippedCounts;
@@ -212,8 +213,22 @@ pub(super) fn open_figures(
 }
 
 /// Empties a file; a device or a pipe is what it is.
-pub(super) fn empty(file: &File) -> io::Result<()> {
+fn empty(file: &File) -> io::Result<()> {
     file.metadata().and_then(|m| if m.is_file() { file.set_len(0) } else { Ok(()) })
+}
+
+/// Records into a file that [`open_figures`] has opened, which holds nothing that is still wanted.
+pub(super) fn record_to(file: File) -> Result<Recorder, JobError> {
+    empty(&file).map_err(|e| JobError::io("cannot write the profile", e))?;
+    Recorder::to_file(file, "ocellus")
+}
+
+/// Completes a profile, if there is one; a line where it leaves something out.
+pub(super) fn finish_profile(recorder: &Recorder) -> Result<Option<String>, JobError> {
+    let recorded = recorder.finish()?.filter(|recorded| recorded.left_out > 0);
+    Ok(recorded.map(|Recorded { events, left_out }| {
+        format!("warning: the profile has the first {events} events; {left_out} more are left out")
+    }))
 }
 
 /// True for a file that is empty or begins like this.

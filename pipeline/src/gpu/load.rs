@@ -35,6 +35,19 @@ pub(super) struct Loaded {
 /// A batch that the network can be fed with.
 pub struct LoadedBatch(pub(super) Content);
 
+impl LoadedBatch {
+    /// Who decoded the pictures, for who wants nothing else of them: their memory goes back to the worker that loaded them.
+    pub fn decoders(self) -> Vec<Item<Decoder>> {
+        match self.0 {
+            Content::Planes { items, arena } => {
+                arena.give_back();
+                items.into_iter().map(|item| item.and_then(|loaded| Ok(loaded.decoder))).collect()
+            }
+            Content::Input(input) => vec![input.value.and_then(|tensor| Ok(tensor.info.decoder))],
+        }
+    }
+}
+
 pub(super) enum Content {
     /// Pictures in the GPU's memory, complete.
     Planes { items: Vec<Item<Loaded>>, arena: Lent<PlaneArena> },

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// Rows of README's table: the work in words, and its name in the report.
-const ROWS: [(&str, &str); 16] = [
+const ROWS: [(&str, &str); 18] = [
     ("files to labels, EfficientNet-Lite0, fp16, 500x375", "e2e.efficientnet-lite0.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 500x375", "e2e.resnet50.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 1920x1080", "e2e.resnet50.fp16.1920x1080"),
     ("decode on the JPEG engines, 500x375", "decode.hw.500x375"),
     ("decode on the JPEG engines, 1920x1080", "decode.hw.1920x1080"),
+    ("read and decode as a job does it, 500x375", "decode.auto.500x375"),
+    ("read and decode as a job does it, 1920x1080", "decode.auto.1920x1080"),
     ("network alone, ResNet-50, fp16, batch 256", "infer.resnet50.fp16.b256"),
     ("the same, batch 32", "infer.resnet50.fp16.b32"),
     ("the same, batch 1", "infer.resnet50.fp16.b1"),

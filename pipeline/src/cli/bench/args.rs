@@ -12,7 +12,8 @@ use ocellus_kernels::cuda::lower::Precision;
 use crate::bench::corpus::{CorpusDesc, Sampling};
 use crate::bench::preprocess::Output;
 use crate::cli::args::parse_precision;
-use crate::cli::device::{GPU_BATCH, Gpus};
+use crate::cli::device::{GPU_BATCH, Gpus, only_fp32};
+use crate::error::JobError;
 use crate::gpu::LOADERS;
 use crate::single::DecodePath;
 
@@ -34,6 +35,7 @@ Examples:
   ocellus bench infer --model net.onnx --batch 1,256  the network alone
   ocellus bench startup --json startup.json           from nothing to ready
   ocellus bench decode --size 1920x1080               JPEG files to planes
+  ocellus bench decode --path auto                    the same as a job does it
   ocellus bench decode --quality 75 --sampling 444    of another kind
   ocellus bench preprocess --batch 256                planes to network input
   ocellus bench e2e --size 1280x720 --bound           JPEG files to labels
@@ -88,13 +90,20 @@ pub(super) enum What {
 
 #[derive(Debug, Args)]
 pub(super) struct On {
-    /// Number of the GPU
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) gpu: usize,
+    /// Number of the GPU [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(super) gpu: Option<usize>,
 
     /// Write the figures to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
+}
+
+impl On {
+    /// The GPU's number.
+    pub(super) fn ordinal(&self) -> usize {
+        self.gpu.unwrap_or(0)
+    }
 }
 
 /// What pictures are made.
@@ -131,9 +140,16 @@ pub(super) struct Net {
     #[arg(long, value_name = "MODEL", default_value = crate::model::spec::DEFAULT_MODEL)]
     pub(super) model: String,
 
-    /// Arithmetic: fp32, tf32, fp16 or bf16
-    #[arg(long, value_name = "NAME", default_value = "fp16", value_parser = parse_precision)]
-    pub(super) precision: Precision,
+    /// Arithmetic: fp32, tf32, fp16 or bf16 [default: fp16]
+    #[arg(long, value_name = "NAME", value_parser = parse_precision)]
+    pub(super) precision: Option<Precision>,
+}
+
+impl Net {
+    /// Arithmetic on a GPU.
+    pub(super) fn precision(&self) -> Precision {
+        self.precision.unwrap_or(Precision::Fp16)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -186,9 +202,10 @@ pub(super) struct DecodeArgs {
     #[arg(long, value_name = "N", default_value_t = count(LOADERS), value_parser = up_to::<WORKERS>)]
     pub(super) workers: NonZeroUsize,
 
-    /// Who decodes: the JPEG engines (hw), or the CPU and the GPU's cores together (hybrid)
+    /// Who decodes: the JPEG engines (hw), or the CPU and the GPU's cores together (hybrid), each from memory; or, from files in
+    /// the page cache, whoever a job sends them to (auto)
     #[arg(long, default_value = "hw", value_parser = path_parser())]
-    pub(super) path: JpegPath,
+    pub(super) path: DecodeWay,
 }
 
 #[derive(Debug, Args)]
@@ -221,8 +238,8 @@ pub(super) struct E2eArgs {
     #[command(flatten)]
     pub(super) kind: Kind,
 
-    /// Where everything runs: on the GPU that --gpu names (cuda), on several (cuda:0,cuda:1 or cuda:all), or on the CPU, in
-    /// fp32
+    /// Where everything runs: on the GPU that --gpu names (cuda), on those named here (cuda:0,cuda:1 or cuda:all), or on the
+    /// CPU, in fp32
     #[arg(long, value_name = "DEVICE", default_value = "cuda")]
     pub(super) device: Place,
 
@@ -242,6 +259,24 @@ pub(super) struct E2eArgs {
     /// done, all of them one after another
     #[arg(long)]
     pub(super) bound: bool,
+
+    /// Write a trace of the job to this file as well, as classify does, which costs a little: the names end in .profiled
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
+}
+
+impl E2eArgs {
+    /// # Errors
+    /// Where one option leaves another without effect.
+    pub(super) fn check(&self) -> Result<(), JobError> {
+        if self.on.gpu.is_some() && self.device != Place::Gpu(None) {
+            return Err(JobError::Usage("--gpu: --device says where the job runs; give one of the two".into()));
+        }
+        match self.net.precision {
+            Some(precision) if self.device == Place::Cpu && precision != Precision::Fp32 => Err(only_fp32()),
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -281,6 +316,15 @@ pub(super) struct CorpusArgs {
     /// Folder that they are written to; made where it does not exist, else it must be empty
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
+}
+
+/// Who decodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DecodeWay {
+    /// Whoever a job sends a file to.
+    Auto,
+    /// One of the decoders.
+    By(JpegPath),
 }
 
 /// Where a job runs.
@@ -354,9 +398,12 @@ fn decode_path_parser() -> impl TypedValueParser<Value = DecodePath> {
     })
 }
 
-fn path_parser() -> impl TypedValueParser<Value = JpegPath> {
-    PossibleValuesParser::new(["hw", "hybrid"])
-        .map(|name| if name == "hw" { JpegPath::Hardware } else { JpegPath::Hybrid })
+fn path_parser() -> impl TypedValueParser<Value = DecodeWay> {
+    PossibleValuesParser::new(["auto", "hw", "hybrid"]).map(|name| match name.as_str() {
+        "hw" => DecodeWay::By(JpegPath::Hardware),
+        "hybrid" => DecodeWay::By(JpegPath::Hybrid),
+        _ => DecodeWay::Auto,
+    })
 }
 
 fn output_parser() -> impl TypedValueParser<Value = Output> {
