@@ -144,6 +144,9 @@ pub enum JobError {
         /// What may be wrong.
         why: String,
     },
+    /// Whoever reads what is written has left, and has had enough: no reason to complain.
+    #[error("nobody reads what is written")]
+    ReaderLeft,
     /// The user asked to stop (Ctrl-C or SIGTERM).
     #[error("interrupted")]
     Interrupted,
@@ -172,6 +175,11 @@ impl JobError {
     /// Shorthand for [`JobError::Io`].
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }
+    }
+
+    /// As [`JobError::io`], for what the program writes for others to read: rows, tables.
+    pub fn output(what: impl Into<String>, source: std::io::Error) -> Self {
+        if source.kind() == std::io::ErrorKind::BrokenPipe { Self::ReaderLeft } else { Self::io(what, source) }
     }
 }
 

@@ -72,7 +72,7 @@ fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
     if let Some(file) = &on.json {
         write(file, &measurements)?;
     }
-    let failed = |e| JobError::io("writing to the standard output", e);
+    let failed = |e| JobError::output("writing to the standard output", e);
     writeln!(io::stdout(), "{}", table(&measurements)).map_err(failed)?;
     Ok(Exit::Done)
 }

@@ -120,7 +120,7 @@ fn counted(total: Total, what: &str) -> String {
 }
 
 fn print(text: &str) -> Result<Exit, JobError> {
-    writeln!(io::stdout(), "{text}").map_err(|error| JobError::io("writing to the standard output", error))?;
+    writeln!(io::stdout(), "{text}").map_err(|error| JobError::output("writing to the standard output", error))?;
     Ok(Exit::Done)
 }
 

@@ -141,8 +141,11 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let written = stats_file.as_mut().map_or(Ok(()), |file| file.write(&stats));
     job.report(&stats);
     let recorded = job.finish_profile();
-    // How the job itself ended says more.
-    end.and(written).and(recorded)?;
+    // How the job itself ended says more, unless that is no error.
+    match end {
+        Err(JobError::ReaderLeft) => written.and(recorded).and(end),
+        end => end.and(written).and(recorded),
+    }?;
     Ok(if failed > 0 { Exit::ItemsFailed } else { Exit::Done })
 }
 

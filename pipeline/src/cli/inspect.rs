@@ -22,6 +22,6 @@ pub(super) fn run(args: &InspectArgs) -> Result<Exit, JobError> {
     } else {
         writeln!(stdout, "{report}")
     };
-    written.map_err(|e| JobError::io("writing to the standard output", e))?;
+    written.map_err(|e| JobError::output("writing to the standard output", e))?;
     Ok(Exit::Done)
 }

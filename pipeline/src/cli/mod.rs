@@ -19,7 +19,7 @@ mod stages;
 mod stats;
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -52,8 +52,7 @@ pub fn main() -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
     }
     let exit = run(cli.command).unwrap_or_else(|error| match &error {
-        // Whoever read the output has had enough.
-        JobError::Io { source, .. } if source.kind() == ErrorKind::BrokenPipe => Exit::Done,
+        JobError::ReaderLeft => Exit::Done,
         JobError::Interrupted => Exit::Interrupted,
         error => {
             say(format_args!("error: {error}"));

@@ -140,7 +140,7 @@ impl Writer {
             return Err(JobError::Usage("parquet needs a file: give -o FILE.parquet".into()));
         }
         let encoder = Encoder::new(format, columns, width);
-        stream.write_all(&encoder.header()).map_err(|e| JobError::io("writing to the standard output", e))?;
+        stream.write_all(&encoder.header()).map_err(|e| JobError::output("writing to the standard output", e))?;
         Ok(Self { encoder, target: Target::Stream(stream), rows: 0 })
     }
 
@@ -194,7 +194,7 @@ impl Writer {
             Target::Stream(stream) => stream
                 .write_all(&bytes)
                 .and_then(|()| stream.flush())
-                .map_err(|e| JobError::io(format!("writing results stopped after {} rows", self.rows), e))?,
+                .map_err(|e| JobError::output(format!("writing results stopped after {} rows", self.rows), e))?,
             Target::File(file) => file.append(&bytes, self.rows)?,
         }
         self.rows += 1;
@@ -207,7 +207,7 @@ impl Writer {
     /// Where the system refuses. The partial file is kept.
     pub fn finish(self) -> Result<(), JobError> {
         match self.target {
-            Target::Stream(mut stream) => stream.flush().map_err(|e| JobError::io("writing results", e)),
+            Target::Stream(mut stream) => stream.flush().map_err(|e| JobError::output("writing results", e)),
             Target::File(file) => file.finish(),
         }
     }

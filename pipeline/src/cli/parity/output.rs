@@ -100,7 +100,7 @@ impl Output {
         match &self.file {
             None => io::stdout()
                 .write_all(text.as_bytes())
-                .map_err(|e| JobError::io("writing to the standard output", e))?,
+                .map_err(|e| JobError::output("writing to the standard output", e))?,
             Some(_) if interrupted => {}
             Some(file) => self.write_file(file, &text)?,
         }
