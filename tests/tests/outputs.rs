@@ -2,12 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
 
-use tests::ocellus;
+use serde_json::Value;
+use tests::job::{PATIENCE, wait};
 use tests::program::{self, photo, text};
+use tests::{ocellus, workspace_root};
 
 const OPTIONS: [&str; 2] = ["--stats", "--profile"];
 
@@ -22,6 +26,18 @@ fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     path
+}
+
+/// Waits until the program has a thread of this name.
+fn until_thread(child: &mut Child, name: &str) {
+    let started = Instant::now();
+    let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
+    let names = || fs::read_dir(&tasks).into_iter().flatten().map(|task| task.unwrap().path().join("comm"));
+    while !names().any(|comm| fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name)) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it had a thread {name}");
+        assert!(started.elapsed() < PATIENCE, "no thread {name}");
+        sleep(Duration::from_millis(5));
+    }
 }
 
 fn said(output: &Output) -> String {
@@ -41,7 +57,7 @@ fn a_reader_of_figures_that_leaves_is_told() {
             let output = job.output().unwrap();
             reader.join().unwrap().unwrap();
             assert_eq!(output.status.code(), Some(1), "{option} {more:?}: {}", said(&output));
-            assert!(said(&output).contains("Broken pipe"), "{option} {more:?}: {}", said(&output));
+            assert!(said(&output).contains(figures.to_str().unwrap()), "{option} {more:?}: {}", said(&output));
         }
     }
 }
@@ -70,4 +86,134 @@ fn a_reader_of_rows_and_tables_that_leaves_ends_it_quietly() {
     for option in OPTIONS {
         assert_eq!(code(classify(&[option.as_ref(), "/dev/full".as_ref()])), (Some(1), 1), "{option}");
     }
+}
+
+#[test]
+fn the_file_that_a_profile_does_not_fit_into_is_named() {
+    for option in OPTIONS {
+        let output = classify(&[option.as_ref(), "/dev/full".as_ref()]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said(&output).contains("/dev/full: No space left"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn figures_never_go_where_the_rows_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("x"), "before\n").unwrap();
+    std::os::unix::fs::symlink(path("x"), path("link")).unwrap();
+    fs::hard_link(path("x"), path("hard")).unwrap();
+    for option in OPTIONS {
+        for figures in
+            [path("x"), path("link"), path("hard"), "/dev/stdout".into(), "/dev/fd/1".into(), "/proc/self/fd/1".into()]
+        {
+            for append in [false, true] {
+                let before = if append { "before\n" } else { "" };
+                fs::write(path("x"), before).unwrap();
+                let rows = File::options().write(true).append(append).open(path("x")).unwrap();
+                let output = classify(&[option.as_ref(), figures.as_os_str()]).stdout(rows).output().unwrap();
+                assert_eq!(output.status.code(), Some(2), "{option} {}: {}", figures.display(), said(&output));
+                assert_eq!(fs::read_to_string(path("x")).unwrap(), before);
+            }
+        }
+        let output = classify(&[option.as_ref(), "/dev/stdout".as_ref()]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "a pipe: {}", said(&output));
+        // Nothing is lost in these.
+        let output = classify(&[option.as_ref(), "/dev/null".as_ref()]).stdout(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let rows = path(&format!("rows{option}.jsonl"));
+        let output =
+            classify(&[option.as_ref(), "/dev/stdout".as_ref(), "-o".as_ref(), rows.as_os_str()]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(serde_json::from_slice::<Value>(&output.stdout).is_ok());
+        // What the program has open is written as it is.
+        fs::write(path("log"), "before\n").unwrap();
+        let log = File::options().append(true).open(path("log")).unwrap();
+        let output = classify(&[option.as_ref(), "/dev/stderr".as_ref()]).stderr(log).output().unwrap();
+        assert_eq!(output.status.code(), Some(3));
+        let log = fs::read_to_string(path("log")).unwrap();
+        assert!(serde_json::from_str::<Value>(log.strip_prefix("before\n").unwrap()).is_ok(), "{log}");
+    }
+}
+
+#[test]
+fn figures_of_bench_replace_nothing_else_and_are_found_unwritable_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine.toml");
+    fs::write(&mine, "mine").unwrap();
+    let missing = folder.path().join("none/x.json");
+    for what in ["", "infer", "startup", "decode", "preprocess", "e2e", "latency"] {
+        let on_cpu: &[&str] = if what == "e2e" { &["--device", "cpu"] } else { &[] };
+        let cases = [
+            (mine.as_path(), 2),
+            (Path::new("-"), 2),
+            (Path::new("/dev/stdout"), 2),
+            (&missing, 1),
+            (folder.path(), 1),
+        ];
+        for (json, code) in cases {
+            let mut command = ocellus();
+            command.arg("bench").args(Some(what).filter(|what| !what.is_empty())).args(on_cpu).arg("--json").arg(json);
+            let output = command.output().unwrap();
+            let message = said(&output);
+            assert_eq!(output.status.code(), Some(code), "bench {what} --json {}: {message}", json.display());
+            assert!(message.lines().count() == 1 && message.contains(json.to_str().unwrap()), "{message}");
+        }
+    }
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+}
+
+#[test]
+fn rows_of_parity_are_found_unwritable_before_anything_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    for output in [&folder.path().join("none/x.csv"), Path::new("/proc/x.csv"), folder.path()] {
+        let mut command = ocellus();
+        command
+            .args(["parity", "-", "--model", "squeezenet1.1", "--device", "cpu", "--format", "csv", "-o"])
+            .arg(output);
+        // The list never ends.
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let list = child.stdin.take().unwrap();
+        assert_eq!(wait(&mut child).code(), Some(1), "{}", output.display());
+        drop(list);
+        let message = said(&child.wait_with_output().unwrap());
+        assert!(message.contains(output.to_str().unwrap()), "{message}");
+    }
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_waited_for_until_a_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = fifo(folder.path(), "pipe.jsonl");
+    let parity = ["parity", "-", "--model", "squeezenet1.1", "--device", "cpu"].map(OsStr::new);
+    let bench = ["bench", "e2e", "--device", "cpu"].map(OsStr::new);
+    let jobs: [(&[&OsStr], &str); 5] =
+        [(&[], "-o"), (&[], "--stats"), (&[], "--profile"), (&parity, "-o"), (&bench, "--json")];
+    for (arguments, option) in jobs {
+        let command = || {
+            // Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
+            let job = if arguments.is_empty() { classify(&[]) } else { ocellus() };
+            let mut command = Command::new("env");
+            command.args(["--default-signal=INT,TERM", "--"]).arg(job.get_program()).args(job.get_args());
+            command.current_dir(workspace_root()).args(arguments).arg(option).arg(&pipe);
+            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        for signal in ["-TERM", "-INT"] {
+            let mut child = command().spawn().unwrap();
+            until_thread(&mut child, "signals");
+            // Most likely it waits by now; if not, it comes to the same.
+            sleep(Duration::from_millis(300));
+            assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+            assert_eq!(wait(&mut child).code(), Some(130), "{arguments:?} {option} {signal}");
+        }
+    }
+    // A reader that comes late gets everything.
+    let mut child = classify(&["-o".as_ref(), pipe.as_os_str()]).spawn().unwrap();
+    until_thread(&mut child, "signals");
+    sleep(Duration::from_millis(300));
+    let mut rows = String::new();
+    File::open(&pipe).unwrap().read_to_string(&mut rows).unwrap();
+    assert_eq!((rows.lines().count(), wait(&mut child).code()), (2, Some(3)), "{rows}");
 }

@@ -23,6 +23,7 @@ use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::jit::{CacheDir, Stop};
 
 use super::device::{GPU_BATCH, explained, jit_options};
+use super::figures::{FiguresFile, STDOUT};
 use super::job::find;
 use super::{Exit, say, signals};
 use crate::bench::Measurement;
@@ -42,6 +43,9 @@ use crate::stage::Cancel;
 const INFER_BATCHES: [usize; 4] = [1, 32, GPU_BATCH, 256];
 const PREPROCESS_BATCHES: [usize; 2] = [32, 256];
 
+/// What a file of `--json` begins with.
+const START: &[u8] = b"[\n  {\n    \"name\": ";
+
 /// How the user ends it.
 struct Signals {
     cancel: Cancel,
@@ -59,21 +63,22 @@ pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
 }
 
 fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
-    let (on, measurements) = match &args.what {
-        None => (&args.all.on, all(&args.all, signals)?),
-        Some(What::Infer(args)) => (&args.on, infer(args, signals)?),
-        Some(What::Startup(args)) => (&args.on, startup(args, signals)?),
-        Some(What::Decode(args)) => (&args.on, vec![decode(args, signals)?]),
-        Some(What::Preprocess(args)) => (&args.on, preprocess(args, signals)?),
-        Some(What::E2e(args)) => (&args.on, E2eBench::of(args)?.run(signals)?),
-        Some(What::Latency(args)) => (&args.on, latency(args, signals)?),
+    let json = args.json().map(|path| FiguresFile::open("--json", path, START, &[Path::new(STDOUT)], &signals.cancel));
+    let json = json.transpose()?;
+    let measurements = match &args.what {
+        None => all(&args.all, signals)?,
+        Some(What::Infer(args)) => infer(args, signals)?,
+        Some(What::Startup(args)) => startup(args, signals)?,
+        Some(What::Decode(args)) => vec![decode(args, signals)?],
+        Some(What::Preprocess(args)) => preprocess(args, signals)?,
+        Some(What::E2e(args)) => E2eBench::of(args)?.run(signals)?,
+        Some(What::Latency(args)) => latency(args, signals)?,
         Some(What::Corpus(args)) => return corpus(args, signals),
     };
-    if let Some(file) = &on.json {
-        write(file, &measurements)?;
-    }
-    let failed = |e| JobError::output("writing to the standard output", e);
-    writeln!(io::stdout(), "{}", table(&measurements)).map_err(failed)?;
+    // Where one of them fails the figures are still in the other.
+    let printed = writeln!(io::stdout(), "{}", table(&measurements));
+    let written = json.map_or(Ok(()), |file| file.write(&measurements));
+    written.and(printed.map_err(|e| JobError::output("writing to the standard output", e)))?;
     Ok(Exit::Done)
 }
 
@@ -220,15 +225,15 @@ fn table(measurements: &[Measurement]) -> Table {
     table
 }
 
-fn write(file: &Path, measurements: &[Measurement]) -> Result<(), JobError> {
-    let failed = |error| JobError::io(file.display().to_string(), error);
-    let json = serde_json::to_string_pretty(measurements).map_err(|e| failed(e.into()))?;
-    fs::write(file, json + "\n").map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn figures_begin_as_those_of_earlier_runs() {
+        let measured = [Measurement::of("x".into(), "s", vec![1.0])];
+        assert!(serde_json::to_string_pretty(&measured).unwrap().as_bytes().starts_with(START));
+    }
 
     #[test]
     fn only_the_usual_has_the_short_name() {

@@ -1,8 +1,8 @@
 //! Runs a job: `ocellus classify` and `ocellus run`.
 
-use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
@@ -12,18 +12,19 @@ use ocellus_kernels::jit::Stop;
 use tracing::info;
 
 use super::device::{Backend, Chosen, choose};
+use super::figures::{FiguresFile, Profile, STDOUT};
 use super::job::JobDesc;
 use super::log::Log;
 use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
 use super::stages::{Classifier, Labelled, Stages};
-use super::stats::{Stats, StatsFile, Tally, finish_profile, open_figures, record_to, stage_lines};
+use super::stats::{START, Stats, Tally, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::JobError;
 use crate::frame::Branch;
 use crate::gpu::Precision;
-use crate::observe::{Recorder, cpu_time, peak_memory_bytes, trace};
+use crate::observe::{cpu_time, peak_memory_bytes, trace};
 use crate::runner::{Outcome, Pipeline};
 use crate::sink::{Columns, Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
@@ -43,8 +44,7 @@ struct Job {
     threads: usize,
     skipped: Skipped,
     cancel: Cancel,
-    /// Of `--profile`.
-    recorder: Recorder,
+    profile: Profile,
     /// Rows so far.
     tally: Arc<Mutex<Tally>>,
     /// Inputs whose rows an earlier job had written.
@@ -59,20 +59,17 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
     let format = format_of(&args)?;
     let models = args.open_models()?;
-    // Created first: a job is not run for figures that cannot be written.
-    let stats_file = args.show.stats.as_deref();
-    let mut stats_file = stats_file.map(|path| StatsFile::create(path, args.output.as_deref())).transpose()?;
-    let profile = open_profile(&args)?;
+    let (cancel, compiling) = (Cancel::default(), Stop::default());
+    signals::watch(cancel.clone(), compiling.clone())?;
+    let Figures { stats: stats_file, profile: profile_file } = Figures::open(&args, &cancel)?;
     let listener = args.show.metrics.as_deref().map(|address| metrics::bind(address, args.show.quiet)).transpose()?;
     // Also with -q: what is assumed decides the results, as the device below does.
     let warnings = models.iter().flat_map(|model| &model.model.warnings);
     warnings.for_each(|warning| say(format_args!("warning: {warning}")));
     let threads = args.threads.unwrap_or_else(|| available_parallelism().map_or(1, usize::from));
-    let (skipped, cancel, recorder) = (Skipped::default(), Cancel::default(), Recorder::default());
+    let (skipped, profile) = (Skipped::default(), Profile::default());
     let (tally, resumed, split) = (Arc::default(), Arc::default(), Arc::default());
-    let mut job = Job { args, inputs, models, threads, skipped, cancel, recorder, tally, resumed, split };
-    let compiling = Stop::default();
-    signals::watch(job.cancel.clone(), compiling.clone())?;
+    let mut job = Job { args, inputs, models, threads, skipped, cancel, profile, tally, resumed, split };
 
     // Before the output: it takes long and may fail.
     let Chosen { backend, warnings, ignored, note } = choose(&job.args, &job.models, job.threads, &compiling)?;
@@ -97,7 +94,7 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         (listener, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
     });
     let cpu_before = cpu_time();
-    let under_way = job.record(profile).and_then(|()| job.pipeline(backend, earlier));
+    let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier));
     let outcome = match under_way.and_then(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -138,7 +135,7 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         peak_memory_bytes: peak_memory_bytes(),
         pipeline: outcome.report,
     };
-    let written = stats_file.as_mut().map_or(Ok(()), |file| file.write(&stats));
+    let written = stats_file.map_or(Ok(()), |file| file.write(&stats));
     job.report(&stats);
     let recorded = job.finish_profile();
     // How the job itself ended says more, unless that is no error.
@@ -149,10 +146,24 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     Ok(if failed > 0 { Exit::ItemsFailed } else { Exit::Done })
 }
 
-/// The file that `--profile` names.
-fn open_profile(args: &JobDesc) -> Result<Option<File>, JobError> {
-    let others = [args.output.as_deref(), args.show.stats.as_deref()];
-    args.show.profile.as_deref().map(|path| open_figures("--profile", path, trace::START, &others)).transpose()
+/// The files that `--stats` and `--profile` name.
+struct Figures {
+    stats: Option<FiguresFile>,
+    profile: Option<FiguresFile>,
+}
+
+impl Figures {
+    fn open(args: &JobDesc, cancel: &Cancel) -> Result<Self, JobError> {
+        let rows = args.output.as_deref().unwrap_or(Path::new(STDOUT));
+        let (stats, profile) = (args.show.stats.as_deref(), args.show.profile.as_deref());
+        let others: Vec<_> = stats.into_iter().chain([rows]).collect();
+        Ok(Self {
+            stats: stats.map(|path| FiguresFile::open("--stats", path, START, &[rows], cancel)).transpose()?,
+            profile: profile
+                .map(|path| FiguresFile::open("--profile", path, trace::START, &others, cancel))
+                .transpose()?,
+        })
+    }
 }
 
 /// The format asked for, or the one that fits where rows go.
@@ -177,7 +188,7 @@ fn images_by_device(backend: &Backend) -> Vec<(String, Arc<AtomicU64>)> {
 impl Job {
     fn open_output(&self, format: Format, progress: &Progress) -> Result<(Writer, Earlier), JobError> {
         if let Some(file) = &self.args.output {
-            return Writer::to_file(file, format, self.args.existing, &self.columns());
+            return Writer::to_file(file, format, self.args.existing, &self.columns(), &self.cancel);
         }
         let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
         let stdout = Box::new(progress.around(io::stdout()));
@@ -201,7 +212,7 @@ impl Job {
             max_latency: self.max_latency(&backend),
             order: self.args.order,
             cancel: self.cancel.clone(),
-            recorder: self.recorder.clone(),
+            recorder: self.profile.recorder(),
             split: Arc::clone(&self.split),
         };
         match backend {
@@ -302,15 +313,15 @@ impl Job {
     }
 
     /// Records what follows into the file, which holds nothing that is still wanted.
-    fn record(&mut self, profile: Option<File>) -> Result<(), JobError> {
+    fn record(&mut self, profile: Option<FiguresFile>) -> Result<(), JobError> {
         if let Some(file) = profile {
-            self.recorder = record_to(file)?;
+            self.profile = file.record()?;
         }
         Ok(())
     }
 
     fn finish_profile(&self) -> Result<(), JobError> {
-        finish_profile(&self.recorder)?.filter(|_| !self.args.show.quiet).iter().for_each(say);
+        self.profile.finish()?.filter(|_| !self.args.show.quiet).iter().for_each(say);
         Ok(())
     }
 

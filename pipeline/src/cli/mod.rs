@@ -7,6 +7,7 @@ mod classify;
 mod config;
 mod device;
 mod doctor;
+mod figures;
 mod inspect;
 mod job;
 mod log;

@@ -38,11 +38,11 @@ const PRECISIONS: [Precision; 4] = [Precision::Fp32, Precision::Tf32, Precision:
 /// Compares the files that the arguments name.
 pub(super) fn run(args: &ParityArgs) -> Result<Exit, JobError> {
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
-    let output = Output::open(args)?;
     let spec = find(&args.model)?;
     let model = Model::open(&spec)?;
     let (cancel, compiling) = (Cancel::default(), Stop::default());
     signals::watch(cancel.clone(), compiling.clone())?;
+    let output = Output::open(args, &cancel)?;
     // Also with -q: what is assumed decides the results.
     model.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
     let job = Job { args, inputs, model: &model, cancel };

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize as _;
 
-use crate::error::{ErrorKind, JobError};
+use crate::error::ErrorKind;
 use crate::frame::Decoder;
-use crate::observe::trace::Recorded;
-use crate::observe::{Durations, Recorder, Spread};
+use crate::observe::{Durations, Spread};
 use crate::runner::Report;
-use crate::sink::{Row, partial_of};
+use crate::sink::Row;
 use crate::source::SkippedCounts;
+
+/// What a file of `--stats` begins with.
+pub(super) const START: &[u8] = b"{\n  \"version\": ";
 
 /// Counts over the rows.
 #[derive(Clone, Debug, Default, serde::Serialize)]
@@ -155,85 +154,4 @@ pub(super) fn stage_lines(report: &Report) -> Vec<String> {
         )
     });
     lines.collect()
-}
-
-/// The file that `--stats` names.
-pub(super) struct StatsFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl StatsFile {
-    /// Opens the file, which may exist where it holds figures of an earlier job. `output` is the file of the rows.
-    pub(super) fn create(path: &Path, output: Option<&Path>) -> Result<Self, JobError> {
-        let file = open_figures("--stats", path, b"{\n  \"version\": ", &[output])?;
-        Ok(Self { path: path.to_owned(), file })
-    }
-
-    pub(super) fn write(&mut self, stats: &Stats) -> Result<(), JobError> {
-        let json = serde_json::to_string_pretty(stats).map_err(io::Error::other);
-        json.and_then(|json| empty(&self.file).and_then(|()| writeln!(self.file, "{json}")))
-            .map_err(|e| JobError::io(format!("cannot write {}", self.path.display()), e))
-    }
-}
-
-/// True where both paths name one place, which need not exist.
-fn is_same(a: &Path, b: &Path) -> bool {
-    let place = |path: &Path| {
-        if let Ok(place) = path.canonicalize() {
-            return Some(place);
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Some(folder.canonicalize().ok()?.join(path.file_name()?))
-    };
-    place(a).is_some_and(|a| place(b) == Some(a))
-}
-
-/// Opens the file that the option names, which may exist where it begins with `start`: as those of earlier jobs do. `others`
-/// are written by this job as well. What the file holds stays until there is something to replace it with.
-pub(super) fn open_figures(
-    option: &str,
-    path: &Path,
-    start: &[u8],
-    others: &[Option<&Path>],
-) -> Result<File, JobError> {
-    let refuse = |why: &str| Err(JobError::Usage(format!("{option} {}: {why}", path.display())));
-    if path.as_os_str() == "-" {
-        return refuse("give the name of a file; /dev/stderr is one");
-    }
-    let written = others.iter().flatten();
-    if written.clone().any(|other| is_same(path, other) || is_same(path, &partial_of(other))) {
-        return refuse("rows or other figures go there; choose another file");
-    }
-    if path.is_file() && !begins(path, start).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))? {
-        return refuse(&format!("it exists and is no file of {option}; remove it or choose another"));
-    }
-    let file = File::options().write(true).create(true).truncate(false).open(path);
-    file.map_err(|e| JobError::io(format!("cannot write {}", path.display()), e))
-}
-
-/// Empties a file; a device or a pipe is what it is.
-fn empty(file: &File) -> io::Result<()> {
-    file.metadata().and_then(|m| if m.is_file() { file.set_len(0) } else { Ok(()) })
-}
-
-/// Records into a file that [`open_figures`] has opened, which holds nothing that is still wanted.
-pub(super) fn record_to(file: File) -> Result<Recorder, JobError> {
-    empty(&file).map_err(|e| JobError::io("cannot write the profile", e))?;
-    Recorder::to_file(file, "ocellus")
-}
-
-/// Completes a profile, if there is one; a line where it leaves something out.
-pub(super) fn finish_profile(recorder: &Recorder) -> Result<Option<String>, JobError> {
-    let recorded = recorder.finish()?.filter(|recorded| recorded.left_out > 0);
-    Ok(recorded.map(|Recorded { events, left_out }| {
-        format!("warning: the profile has the first {events} events; {left_out} more are left out")
-    }))
-}
-
-/// True for a file that is empty or begins like this.
-fn begins(path: &Path, start: &[u8]) -> io::Result<bool> {
-    let mut found = Vec::new();
-    File::open(path)?.take(start.len() as u64).read_to_end(&mut found)?;
-    Ok(found.is_empty() || found == start)
 }

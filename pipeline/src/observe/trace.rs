@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::error::JobError;
-
 /// Events that a track holds before it writes them.
 const BUFFERED: usize = 1024;
 /// Most events in a file, about 100 bytes each: what comes later is only counted. Perfetto opens no larger ones.
@@ -151,9 +149,9 @@ impl Recorder {
     ///
     /// # Errors
     /// Where it cannot be written.
-    pub fn to_file(file: File, program: &str) -> Result<Self, JobError> {
+    pub fn to_file(file: File, program: &str) -> io::Result<Self> {
         let mut out = BufWriter::new(file);
-        out.write_all(b"[\n").map_err(failed)?;
+        out.write_all(b"[\n")?;
         let mut file = TraceFile { out: Some(out), failure: None, processes: Vec::new(), tracks: 0 };
         file.process(program);
         let (left, left_out) = (AtomicU64::new(MOST_EVENTS), AtomicU64::new(0));
@@ -195,22 +193,18 @@ impl Recorder {
     ///
     /// # Errors
     /// Where the file could not be written.
-    pub fn finish(&self) -> Result<Option<Recorded>, JobError> {
+    pub fn finish(&self) -> io::Result<Option<Recorded>> {
         let Some(shared) = &self.0 else { return Ok(None) };
         let mut file = shared.file();
         if let Some(error) = file.failure.take() {
-            return Err(failed(error));
+            return Err(error);
         }
         if let Some(mut out) = file.out.take() {
-            out.write_all(b"\n]\n").and_then(|()| out.flush()).map_err(failed)?;
+            out.write_all(b"\n]\n").and_then(|()| out.flush())?;
         }
         let events = MOST_EVENTS - shared.left.load(Relaxed);
         Ok(Some(Recorded { events, left_out: shared.left_out.load(Relaxed) }))
     }
-}
-
-fn failed(error: io::Error) -> JobError {
-    JobError::io("cannot write the profile", error)
 }
 
 impl Track {

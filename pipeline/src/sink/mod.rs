@@ -6,6 +6,7 @@ mod output;
 mod parquet;
 mod resume;
 mod row;
+mod stream;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,10 @@ use encode::Encoder;
 use output::OutputFile;
 pub use resume::Earlier;
 pub use row::{Row, path_fields};
+pub use stream::{is_stream, open_stream};
 
 use crate::error::JobError;
+use crate::stage::Cancel;
 
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +102,6 @@ pub enum Existing {
     Resume,
 }
 
-/// True for what has no name to give when the job is complete: devices, pipes, and the process's own open files, such as
-/// `/dev/stdout`, whatever they lead to.
-pub fn is_stream(path: &Path) -> bool {
-    let own = ["/dev/fd", "/proc/self/fd"];
-    let is_own = |path: &Path| own.iter().any(|folder| path.starts_with(folder));
-    is_own(path) || path.read_link().is_ok_and(|to| is_own(&to)) || (path.exists() && !path.is_file())
-}
-
 /// Where an output's rows are until it is complete: `FILE.partial`.
 pub fn partial_of(output: &Path) -> PathBuf {
     output::with_suffix(output, ".partial")
@@ -145,7 +140,7 @@ impl Writer {
     }
 
     /// Writes to `path.partial`, which becomes `path` in [`Writer::finish`]; also says what is there already. A `path`
-    /// that [`is_stream`] is written to as it is.
+    /// that [`is_stream`] is written to as it is; `cancel` ends the wait for its reader.
     ///
     /// # Errors
     /// Where the file cannot be written, another job writes it, it may not be replaced, or its rows cannot be continued.
@@ -154,6 +149,7 @@ impl Writer {
         format: Format,
         existing: Existing,
         columns: &Columns,
+        cancel: &Cancel,
     ) -> Result<(Self, Earlier), JobError> {
         if path.as_os_str() == "-" {
             return Err(JobError::Usage("-o -: rows go to the standard output where -o is left out".into()));
@@ -168,9 +164,7 @@ impl Writer {
             if existing == Existing::Resume {
                 return Err(JobError::Usage(format!("{}: --resume needs a plain file", path.display())));
             }
-            // Appending: the shell may have redirected it to a file that holds something.
-            let stream = std::fs::File::options().append(true).open(path);
-            let stream = stream.map_err(|e| JobError::io(format!("cannot open {}", path.display()), e))?;
+            let stream = open_stream(path, cancel)?;
             let writer = Self::to_stream(Box::new(stream), format, columns, table::PLAIN_WIDTH)?;
             return Ok((writer, Earlier::default()));
         }

@@ -50,7 +50,7 @@ const FORMATS: &[(&str, Format)] = &[
 ];
 
 fn open(path: &Path, existing: Existing) -> Result<(Writer, Earlier), JobError> {
-    Writer::to_file(path, Format::of_file(path)?, existing, &COLUMNS)
+    Writer::to_file(path, Format::of_file(path)?, existing, &COLUMNS, &Cancel::default())
 }
 
 fn partial(path: &Path) -> PathBuf {
@@ -159,7 +159,7 @@ fn resume_continues_from_any_byte_a_killed_job_left() {
         }
         assert!(writer.abandon().is_some());
         let spool = fs::read(partial(&path)).unwrap();
-        let complete = Writer::to_file(&path, *format, Existing::Resume, &COLUMNS).unwrap().0;
+        let complete = Writer::to_file(&path, *format, Existing::Resume, &COLUMNS, &Cancel::default()).unwrap().0;
         complete.finish().unwrap();
         let expected = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
@@ -418,18 +418,20 @@ fn devices_pipes_and_own_open_files_are_written_as_they_are() {
     ] {
         assert_eq!(is_stream(path), stream, "{}", path.display());
     }
-    let (mut writer, _) = Writer::to_file(&own, Format::Jsonl, Existing::Refuse, &COLUMNS).unwrap();
+    let (mut writer, _) = Writer::to_file(&own, Format::Jsonl, Existing::Refuse, &COLUMNS, &Cancel::default()).unwrap();
     writer.write(&sample_rows()[0]).unwrap();
     writer.finish().unwrap();
     let text = fs::read_to_string(&plain).unwrap();
     assert!(text.starts_with("before\n{\"path\":\"a.jpg\"") && text.lines().count() == 2, "{text}");
-    let error = Writer::to_file(&own, Format::Jsonl, Existing::Resume, &COLUMNS).err().unwrap().to_string();
+    let error =
+        Writer::to_file(&own, Format::Jsonl, Existing::Resume, &COLUMNS, &Cancel::default()).err().unwrap().to_string();
     assert!(error.contains("plain file"), "{error}");
 }
 
 #[test]
 fn a_full_device_is_an_error_of_one_line() {
-    let (mut writer, _) = Writer::to_file(Path::new("/dev/full"), Format::Jsonl, Existing::Refuse, &COLUMNS).unwrap();
+    let (mut writer, _) =
+        Writer::to_file(Path::new("/dev/full"), Format::Jsonl, Existing::Refuse, &COLUMNS, &Cancel::default()).unwrap();
     let error = writer.write(&sample_rows()[0]).unwrap_err().to_string();
     assert!(error.contains("No space left") && !error.contains('\n'), "{error}");
 }

@@ -47,7 +47,7 @@ impl Stage for Fragile {
 fn job(output: &std::path::Path, broken: &str, at: Option<u64>) -> Result<(), JobError> {
     let format = Format::of_file(output)?;
     let columns = Columns { top: 3, models: Vec::new() };
-    let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, &columns)?;
+    let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, &columns, &Cancel::default())?;
     let fragile = |name| Fragile { name, at: at.filter(|_| name == broken) };
     let source = fragile("source");
     let paths = (0..=ROWS).inspect(move |&id| source.reach(id)).take(ROWS as usize);

@@ -1,7 +1,7 @@
 //! Arguments of `ocellus bench` and their help.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -68,6 +68,23 @@ pub(super) struct AllArgs {
 
     #[command(flatten)]
     pub(super) kind: Kind,
+}
+
+impl BenchArgs {
+    /// Where figures go beside the table.
+    pub(super) fn json(&self) -> Option<&Path> {
+        let on = match &self.what {
+            None => &self.all.on,
+            Some(What::Infer(args)) => &args.on,
+            Some(What::Startup(args)) => &args.on,
+            Some(What::Decode(args)) => &args.on,
+            Some(What::Preprocess(args)) => &args.on,
+            Some(What::E2e(args)) => &args.on,
+            Some(What::Latency(args)) => &args.on,
+            Some(What::Corpus(_)) => return None,
+        };
+        on.json.as_deref()
+    }
 }
 
 #[derive(Debug, Subcommand)]

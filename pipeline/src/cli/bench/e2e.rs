@@ -15,16 +15,16 @@ use crate::bench::cpu::StageRates;
 use crate::bench::decode::{self, DecodeDesc};
 use crate::bench::infer::{self, InferDesc, name_of};
 use crate::cli::device::{CPU_BATCH, GPU_BATCH, Gpus, explained, lanes};
+use crate::cli::figures::{FiguresFile, Profile, STDOUT};
 use crate::cli::job::{ModelDesc, find};
 use crate::cli::say;
 use crate::cli::stages::{Classifier, Labelled};
-use crate::cli::stats::{open_figures, record_to};
 use crate::error::{ItemError, JobError};
 use crate::frame::Decoder;
 use crate::gpu::{LOADERS, Lane, Precision};
 use crate::infer::cpu_engine;
-use crate::observe::Recorder;
 use crate::observe::trace;
+use crate::stage::Cancel;
 
 /// Different files where nobody says.
 const GPU_PICTURES: usize = 4096;
@@ -93,10 +93,10 @@ impl<'a> E2eBench<'a> {
     }
 
     /// What `--profile` asks for, and how names end then.
-    fn recorder(&self) -> Result<(Recorder, &'static str), JobError> {
-        let Some(path) = self.profile else { return Ok((Recorder::default(), "")) };
-        let file = open_figures("--profile", path, trace::START, &[self.on.json.as_deref()])?;
-        Ok((record_to(file)?, ".profiled"))
+    fn profile(&self, cancel: &Cancel) -> Result<(Profile, &'static str), JobError> {
+        let Some(path) = self.profile else { return Ok((Profile::default(), "")) };
+        let others: Vec<_> = self.on.json.as_deref().into_iter().chain([Path::new(STDOUT)]).collect();
+        Ok((FiguresFile::open("--profile", path, trace::START, &others, cancel)?.record()?, ".profiled"))
     }
 
     /// Measures and says which stage is the slowest.
@@ -115,7 +115,7 @@ impl<'a> E2eBench<'a> {
     fn on_gpus(self, gpus: &Gpus, models: &[Classifier; 1], signals: &Signals) -> Result<Vec<Measurement>, JobError> {
         let [Classifier { model, .. }] = models;
         let precision = self.net.precision();
-        let (recorder, end) = self.recorder()?;
+        let (profile, end) = self.profile(&signals.cancel)?;
         let batch = self.batch.unwrap_or_else(|| count(GPU_BATCH));
         let mut parts = Vec::new();
         let mut bound = self.bound;
@@ -136,7 +136,7 @@ impl<'a> E2eBench<'a> {
         let warnings = left_out.iter().chain(lanes.iter().flat_map(Lane::warnings));
         warnings.for_each(|warning| say(format_args!("warning: {warning}")));
         let images: Vec<_> = lanes.iter().map(|lane| (Arc::clone(lane.name()), lane.images())).collect();
-        let job = Job::new(models, &self.corpus(), recorder, signals)?;
+        let job = Job::new(models, &self.corpus(), profile, signals)?;
         let items = job.items();
         let measured = job.measure(job.stages.on_gpus(items, lanes)?, self.seconds, decoder_of)?;
         let mut name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
@@ -155,8 +155,8 @@ impl<'a> E2eBench<'a> {
 
     fn on_cpu(self, models: &[Classifier; 1], signals: &Signals) -> Result<Vec<Measurement>, JobError> {
         let [Classifier { model, .. }] = models;
-        let (recorder, end) = self.recorder()?;
-        let job = Job::new(models, &self.corpus(), recorder, signals)?;
+        let (profile, end) = self.profile(&signals.cancel)?;
+        let job = Job::new(models, &self.corpus(), profile, signals)?;
         let threads = job.stages.threads;
         let batch = self.batch.map_or(CPU_BATCH.max(threads), NonZeroUsize::get);
         let mut bound = None;

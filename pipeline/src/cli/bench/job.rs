@@ -14,13 +14,14 @@ use tempfile::TempDir;
 use super::Signals;
 use crate::bench::SteadyRate;
 use crate::bench::corpus::{self, CorpusDesc};
+use crate::cli::figures::Profile;
 use crate::cli::say;
 use crate::cli::stages::{Classifier, Stages};
-use crate::cli::stats::{finish_profile, stage_lines};
+use crate::cli::stats::stage_lines;
 use crate::decode::DecodeOptions;
 use crate::error::{ItemError, JobError};
 use crate::frame::{Decoder, Item};
-use crate::observe::{Recorder, cpu_time};
+use crate::observe::cpu_time;
 use crate::runner::{Order, Pipeline};
 use crate::source::Found;
 
@@ -30,6 +31,7 @@ const MEMORY_FOLDER: &str = "/dev/shm";
 /// Stages, and the files that they are fed with.
 pub(super) struct Job<'a> {
     pub(super) stages: Stages<'a>,
+    profile: Profile,
     pub(super) paths: Vec<PathBuf>,
     enough: Arc<AtomicBool>,
     _folder: TempDir,
@@ -49,7 +51,7 @@ impl<'a> Job<'a> {
     pub(super) fn new(
         models: &'a [Classifier],
         desc: &CorpusDesc,
-        recorder: Recorder,
+        profile: Profile,
         signals: &Signals,
     ) -> Result<Self, JobError> {
         let (folder, paths) = write(desc, signals)?;
@@ -60,10 +62,10 @@ impl<'a> Job<'a> {
             max_latency: None,
             order: Order::Input,
             cancel: signals.cancel.clone(),
-            recorder,
+            recorder: profile.recorder(),
             split: Arc::default(),
         };
-        Ok(Self { stages, paths, enough: Arc::default(), _folder: folder })
+        Ok(Self { stages, profile, paths, enough: Arc::default(), _folder: folder })
     }
 
     /// The files again and again, until there are enough.
@@ -120,7 +122,7 @@ impl<'a> Job<'a> {
             let percent = 100.0 * stage.busy_share;
             say(format_args!("the bound: {}, busy {percent:.0} % of its threads' time", stage.stage));
         }
-        finish_profile(&self.stages.recorder)?.iter().for_each(say);
+        self.profile.finish()?.iter().for_each(say);
         Ok(Measured { rates: rate.rates().to_vec(), cores, decoders: counts })
     }
 }

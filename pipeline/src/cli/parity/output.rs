@@ -1,18 +1,20 @@
 //! Where the rows of `ocellus parity` go. They are in order when all are there, so nothing is written before.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use tempfile::NamedTempFile;
 
 use super::row::ParityRow;
 use super::{ParityArgs, style_of};
 use crate::cli::say;
 use crate::error::{JobError, printable};
-use crate::sink::is_stream;
+use crate::sink::{is_stream, open_stream};
+use crate::stage::Cancel;
 
 /// Rows of a table where the user does not say.
 const TABLE_ROWS: usize = 20;
@@ -56,36 +58,42 @@ impl Style {
 pub(super) struct Output {
     style: Style,
     limit: usize,
-    file: Option<PathBuf>,
+    target: Target,
     overwrite: bool,
     quiet: bool,
 }
 
+enum Target {
+    Stdout,
+    Stream(PathBuf, File),
+    File(PathBuf),
+}
+
 impl Output {
     /// # Errors
-    /// Where the format is unknown or the file exists.
-    pub(super) fn open(args: &ParityArgs) -> Result<Self, JobError> {
+    /// Where the format is unknown, the file exists, or none can be written.
+    pub(super) fn open(args: &ParityArgs, cancel: &Cancel) -> Result<Self, JobError> {
         let style = style_of(args)?;
         let usual = if style == Style::Table { TABLE_ROWS } else { usize::MAX };
-        let (file, overwrite) = (args.output.clone(), args.overwrite);
-        let output =
-            Self { style, limit: args.limit.map_or(usual, NonZeroUsize::get), file, overwrite, quiet: args.quiet };
-        output.refuse_existing()?;
-        Ok(output)
+        let limit = args.limit.map_or(usual, NonZeroUsize::get);
+        let target = match &args.output {
+            None => Target::Stdout,
+            Some(file) if is_stream(file) => Target::Stream(file.clone(), open_stream(file, cancel)?),
+            Some(file) if !args.overwrite && file.exists() => {
+                return Err(JobError::Usage(format!("{} exists: --overwrite replaces it", file.display())));
+            }
+            Some(file) => {
+                // Tried only: a second signal ends the process, and nothing would remove it.
+                partial_beside(file).map_err(failed(file))?;
+                Target::File(file.clone())
+            }
+        };
+        Ok(Self { style, limit, target, overwrite: args.overwrite, quiet: args.quiet })
     }
 
     /// Most rows that are written.
     pub(super) fn limit(&self) -> usize {
         self.limit
-    }
-
-    fn refuse_existing(&self) -> Result<(), JobError> {
-        match &self.file {
-            Some(file) if !self.overwrite && file.exists() && !is_stream(file) => {
-                Err(JobError::Usage(format!("{} exists: --overwrite replaces it", file.display())))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Writes rows, and says the notes. Of a job that was `interrupted` no file is written.
@@ -97,12 +105,15 @@ impl Output {
             Style::Csv => csv_text(shown),
         };
         let text = text.map_err(|e| JobError::io("encoding rows", e))?;
-        match &self.file {
-            None => io::stdout()
+        match &self.target {
+            Target::Stdout => io::stdout()
                 .write_all(text.as_bytes())
                 .map_err(|e| JobError::output("writing to the standard output", e))?,
-            Some(_) if interrupted => {}
-            Some(file) => self.write_file(file, &text)?,
+            _ if interrupted => {}
+            Target::Stream(path, stream) => (&*stream)
+                .write_all(text.as_bytes())
+                .map_err(|e| JobError::output(format!("cannot write {}", path.display()), e))?,
+            Target::File(file) => self.write_file(file, &text).map_err(failed(file))?,
         }
         if !self.quiet {
             notes.iter().for_each(say);
@@ -113,27 +124,27 @@ impl Output {
         Ok(())
     }
 
-    /// The file gets its name when it is whole.
-    fn write_file(&self, file: &Path, text: &str) -> Result<(), JobError> {
-        let failed = |e: io::Error| JobError::io(format!("cannot write {}", file.display()), e);
-        if is_stream(file) {
-            return fs::File::options()
-                .append(true)
-                .open(file)
-                .and_then(|mut stream| stream.write_all(text.as_bytes()))
-                .map_err(failed);
-        }
-        self.refuse_existing()?;
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // With the permissions of any new file, of which the system takes what it does not want; a temporary one's are its
-        // owner's alone.
-        let permissions = fs::Permissions::from_mode(0o666);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".ocellus-parity-").permissions(permissions);
-        let mut partial = builder.tempfile_in(folder).map_err(failed)?;
-        partial.write_all(text.as_bytes()).map_err(failed)?;
-        partial.persist(file).map(drop).map_err(|e| failed(e.error))
+    /// The file gets its name when it is whole. One that appeared meanwhile is not replaced unasked either.
+    fn write_file(&self, file: &Path, text: &str) -> io::Result<()> {
+        let mut partial = partial_beside(file)?;
+        partial.write_all(text.as_bytes())?;
+        let named = if self.overwrite { partial.persist(file) } else { partial.persist_noclobber(file) };
+        named.map(drop).map_err(|e| e.error)
     }
+}
+
+/// A file in the same folder, which vanishes unless it gets the name.
+fn partial_beside(file: &Path) -> io::Result<NamedTempFile> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // With the permissions of any new file, of which the system takes what it does not want; a temporary one's are its
+    // owner's alone.
+    let permissions = fs::Permissions::from_mode(0o666);
+    tempfile::Builder::new().prefix(".ocellus-parity-").permissions(permissions).tempfile_in(folder)
+}
+
+fn failed(file: &Path) -> impl FnOnce(io::Error) -> JobError {
+    let what = format!("cannot write {}", file.display());
+    move |e| JobError::io(what, e)
 }
 
 fn jsonl(rows: &[ParityRow]) -> io::Result<String> {

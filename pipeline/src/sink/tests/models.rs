@@ -7,7 +7,7 @@ fn columns() -> Columns {
 }
 
 fn open_several(path: &Path, existing: Existing) -> Result<(Writer, Earlier), JobError> {
-    Writer::to_file(path, Format::of_file(path)?, existing, &columns())
+    Writer::to_file(path, Format::of_file(path)?, existing, &columns(), &Cancel::default())
 }
 
 /// The sample rows as both models give them.
@@ -92,7 +92,10 @@ fn rows_of_other_models_are_not_continued() {
         for (path, columns) in cases.chain([(&one, columns())]) {
             let before = fs::read(path).unwrap();
             let format = Format::of_file(path).unwrap();
-            let error = Writer::to_file(path, format, Existing::Resume, &columns).err().unwrap().to_string();
+            let error = Writer::to_file(path, format, Existing::Resume, &columns, &Cancel::default())
+                .err()
+                .unwrap()
+                .to_string();
             assert!(error.contains("models") && error.contains("--overwrite"), "{extension} {columns:?}: {error}");
             assert_eq!(fs::read(path).unwrap(), before, "{error}");
         }
