@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, sleep};
@@ -179,6 +179,32 @@ fn rows_of_parity_are_found_unwritable_before_anything_is_compared() {
         drop(list);
         let message = said(&child.wait_with_output().unwrap());
         assert!(message.contains(output.to_str().unwrap()), "{message}");
+    }
+}
+
+#[test]
+fn a_file_that_appears_meanwhile_is_not_replaced_unasked() {
+    for command in ["classify", "parity"] {
+        for overwrite in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("x.jsonl");
+            let mut job = ocellus();
+            job.args([command, "-", "--model", "squeezenet1.1", "--device", "cpu", "-q", "-o"]).arg(&path);
+            job.args(Some("--overwrite").filter(|_| overwrite));
+            let mut child = job.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            // It reads the list when the output is open.
+            until_thread(&mut child, "list");
+            fs::write(&path, "foreign").unwrap();
+            writeln!(child.stdin.take().unwrap(), "{}", photo("panda.jpg").display()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            let code = i32::from(!overwrite);
+            assert_eq!(output.status.code(), Some(code), "{command} {overwrite}: {}", said(&output));
+            let content = fs::read_to_string(&path).unwrap();
+            assert_eq!(content == "foreign", !overwrite, "{command} {overwrite}: {content}");
+            if !overwrite {
+                assert!(said(&output).contains(path.to_str().unwrap()), "{}", said(&output));
+            }
+        }
     }
 }
 

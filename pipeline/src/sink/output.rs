@@ -6,6 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
 use super::resume::{Earlier, scan};
 use super::{Columns, Existing, Format, partial_of};
 use crate::error::JobError;
@@ -27,6 +30,28 @@ pub(super) struct OutputFile {
     header_bytes: u64,
     /// Length of the finished output that this one continues.
     reopened_bytes: Option<u64>,
+    replaces: Replaces,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// What the complete output may take the name from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replaces {
+    /// Whatever has it in the end.
+    Anything,
+    /// This file, last modified then (seconds, nanoseconds): it has the name already, and its rows are continued.
+    Only(FileId, [i64; 2]),
+    Nothing,
+}
+
+fn id_of(metadata: &fs::Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+fn modified(metadata: &fs::Metadata) -> [i64; 2] {
+    [metadata.mtime(), metadata.mtime_nsec()]
 }
 
 fn io_error(what: &str, path: &Path) -> impl FnOnce(io::Error) -> JobError {
@@ -89,6 +114,11 @@ impl OutputFile {
             len_bytes,
             header_bytes: header.len() as u64,
             reopened_bytes: reopened.then_some(len_bytes),
+            replaces: match (existing, fs::metadata(target)) {
+                (Existing::Overwrite, _) => Replaces::Anything,
+                (Existing::Resume, Ok(there)) => Replaces::Only(id_of(&there), modified(&there)),
+                _ => Replaces::Nothing,
+            },
         };
         if len_bytes == 0
             && let Err(e) = output.append(header, 0)
@@ -115,7 +145,19 @@ impl OutputFile {
         Ok(())
     }
 
+    /// Whether the partial file still has its name: it may have been removed, or moved, and others may have taken the name.
+    fn is_there(&self) -> bool {
+        let ids = [self.partial.symlink_metadata(), self.file.metadata()].map(|m| m.map(|m| id_of(&m)));
+        matches!(ids, [Ok(named), Ok(own)] if named == own)
+    }
+
     pub(super) fn finish(mut self) -> Result<(), JobError> {
+        if !self.is_there() {
+            let [target, partial] = [&self.target, &self.partial].map(|path| path.display());
+            let what =
+                format!("cannot create {target}: {partial} was removed or moved while the job ran, with all its rows");
+            return Err(JobError::io(what, io::ErrorKind::NotFound.into()));
+        }
         self.file.sync_all().map_err(io_error("cannot write", &self.partial))?;
         if self.format == Format::Parquet {
             self.convert_to_parquet()?;
@@ -128,12 +170,28 @@ impl OutputFile {
 
     /// Gives the complete output its name, and the permissions of the one it replaces.
     fn give_name(&self, complete: &Path) -> Result<(), JobError> {
-        if let Ok(replaced) = fs::metadata(&self.target) {
-            let _ = fs::set_permissions(complete, replaced.permissions());
-        }
-        let [target, partial] = [&self.target, &self.partial].map(|path| path.display());
-        let what = format!("cannot create {target}; the rows are in {partial}, from which --resume continues");
-        fs::rename(complete, &self.target).map_err(|e| JobError::io(what, e))
+        let there = fs::metadata(&self.target).ok();
+        let replaced = there.filter(|there| match self.replaces {
+            Replaces::Anything => there.is_file(),
+            Replaces::Only(id, at) => there.is_file() && (id, at) == (id_of(there), modified(there)),
+            Replaces::Nothing => false,
+        });
+        let named = match replaced {
+            Some(replaced) => {
+                let _ = fs::set_permissions(complete, replaced.permissions());
+                fs::rename(complete, &self.target)
+            }
+            None => rename_new(complete, &self.target),
+        };
+        named.map_err(|e| {
+            let [target, partial] = [&self.target, &self.partial].map(|path| path.display());
+            let what = if e.kind() == io::ErrorKind::AlreadyExists {
+                format!("{target} appeared while the job ran: move it away; --resume then continues from {partial}")
+            } else {
+                format!("cannot create {target}; the rows are in {partial}, from which --resume continues")
+            };
+            JobError::io(what, e)
+        })
     }
 
     /// Parquet has its index at the end and cannot be appended to, so rows are spooled as JSON lines first.
@@ -160,6 +218,9 @@ impl OutputFile {
     /// The job ended early. Without a new row everything is as it was before the job; else the partial file stays and
     /// is named.
     pub(super) fn abandon(self) -> Option<PathBuf> {
+        if !self.is_there() {
+            return None;
+        }
         if self.reopened_bytes == Some(self.len_bytes) {
             put_back(&self.partial, Some(&self.target));
             return None;
@@ -178,9 +239,22 @@ impl OutputFile {
 fn put_back(partial: &Path, reopened: Option<&Path>) {
     // Where this fails the rows are still in the partial file, from which `--resume` continues.
     let _ = match reopened {
-        Some(target) if !target.exists() => fs::rename(partial, target),
+        Some(target) if !target.exists() => rename_new(partial, target),
         _ => fs::remove_file(partial),
     };
+}
+
+/// Renames a file, and replaces none.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] for one that is there.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system or a system that cannot do it in one step.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) if to.symlink_metadata().is_err() => fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => Err(io::ErrorKind::AlreadyExists.into()),
+        renamed => Ok(renamed?),
+    }
 }
 
 /// Whether a partial file holds no row: it is empty, or has a header only, which may be torn or of another `--top`.
@@ -229,9 +303,8 @@ fn lock(path: &Path) -> Result<File, JobError> {
             Err(TryLockError::Error(e)) => return Err(io_error("cannot lock", path)(e)),
         }
         // Another job may have renamed or removed the file between opening and locking.
-        let id = |m: fs::Metadata| (m.dev(), m.ino());
-        let locked = file.metadata().map(id).map_err(io_error("cannot read", path))?;
-        if fs::metadata(path).map(id).is_ok_and(|named| named == locked) {
+        let locked = file.metadata().map_err(io_error("cannot read", path))?;
+        if fs::metadata(path).is_ok_and(|named| id_of(&named) == id_of(&locked)) {
             return Ok(file);
         }
     }

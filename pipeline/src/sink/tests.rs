@@ -9,6 +9,7 @@ use crate::error::{ErrorKind, ItemError, StageName};
 use crate::frame::{Decoder, Item, Origin, PictureInfo, Results, Scored};
 
 mod models;
+mod names;
 
 const COLUMNS: Columns = Columns { top: 2, models: Vec::new() };
 
