@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
+use rustix::io::Errno;
 use serde::Serialize;
 
 /// The stage an error arose in, as result rows name it.
@@ -35,6 +36,8 @@ pub enum ErrorKind {
     Io,
     /// The file changed while it was read.
     Changed,
+    /// The process or the system has no descriptor left to open it with: no fault of the file, and others would fail as well.
+    TooManyOpenFiles,
     /// 0 bytes.
     Empty,
     /// No image format that is known here.
@@ -121,7 +124,7 @@ pub enum JobError {
         error: Box<JobError>,
     },
     /// Reading or writing failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", too_many_open_files(source))]
     Io {
         /// What was being done, with the path.
         what: String,
@@ -147,6 +150,14 @@ pub enum JobError {
     /// Whoever reads what is written has left, and has had enough: no reason to complain.
     #[error("nobody reads what is written")]
     ReaderLeft,
+    /// An item failed for what is the job's own trouble: its row would blame the file, and `--resume` would keep it.
+    #[error("{path}: {}", error.message)]
+    NoDescriptors {
+        /// The item's path.
+        path: String,
+        /// Its failure, of the kind [`ErrorKind::TooManyOpenFiles`].
+        error: ItemError,
+    },
     /// The user asked to stop (Ctrl-C or SIGTERM).
     #[error("interrupted")]
     Interrupted,
@@ -180,6 +191,15 @@ impl JobError {
     /// As [`JobError::io`], for what the program writes for others to read: rows, tables.
     pub fn output(what: impl Into<String>, source: std::io::Error) -> Self {
         if source.kind() == std::io::ErrorKind::BrokenPipe { Self::ReaderLeft } else { Self::io(what, source) }
+    }
+}
+
+/// What to do, to be added to the system's reason, where a file could not be opened because too many are open; else empty.
+pub(crate) fn too_many_open_files(e: &std::io::Error) -> &'static str {
+    match Errno::from_io_error(e) {
+        Some(Errno::MFILE) => "; allow the program more (ulimit -n)",
+        Some(Errno::NFILE) => "; all programs together have as many as the system allows (sysctl fs.file-max)",
+        _ => "",
     }
 }
 

@@ -243,3 +243,51 @@ fn a_pipe_without_a_reader_is_waited_for_until_a_signal() {
     File::open(&pipe).unwrap().read_to_string(&mut rows).unwrap();
     assert_eq!((rows.lines().count(), wait(&mut child).code()), (2, Some(3)), "{rows}");
 }
+
+/// With a limit of open files.
+fn limited(job: &Command, files: u32) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(job.get_program()).args(job.get_args());
+    shell.current_dir(workspace_root());
+    shell
+}
+
+#[test]
+fn too_few_descriptors_end_the_job_and_are_no_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("in/deep/deeper");
+    fs::create_dir_all(&input).unwrap();
+    for i in 0..60 {
+        fs::write(input.join(format!("{i}.jpg")), "no picture").unwrap();
+        fs::write(folder.path().join(format!("in/{i}.jpg")), "no picture").unwrap();
+    }
+    fs::copy(photo("panda.jpg"), input.join("panda.jpg")).unwrap();
+    let job = |output: &Path| {
+        let mut command = program::classify(&["-q", "--device", "cpu", "--resume", "-o"]);
+        command.arg(output).arg(folder.path().join("in"));
+        command
+    };
+    let whole = folder.path().join("whole.jsonl");
+    assert_eq!(job(&whole).output().unwrap().status.code(), Some(3));
+    let mut ended = 0;
+    for files in 4..24 {
+        let mut version = ocellus();
+        version.arg("--version");
+        if !limited(&version, files).output().unwrap().status.success() {
+            continue;
+        }
+        let path = folder.path().join(format!("{files}.jsonl"));
+        let output = limited(&job(&path), files).output().unwrap();
+        let message = said(&output);
+        if output.status.code() == Some(1) {
+            ended += 1;
+            let errors: Vec<_> = message.lines().filter(|line| line.starts_with("error: ")).collect();
+            assert!(errors.len() == 1 && errors[0].contains("ulimit -n"), "{files}: {message}");
+            assert_eq!(job(&path).output().unwrap().status.code(), Some(3), "{files}");
+        } else {
+            assert_eq!(output.status.code(), Some(3), "{files}: {message}");
+        }
+        assert!(fs::read(&path).unwrap() == fs::read(&whole).unwrap(), "{files}: not what one run writes");
+    }
+    assert!(ended > 0, "none was too few");
+}

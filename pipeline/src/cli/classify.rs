@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::device::{Backend, Chosen, choose};
 use super::figures::{FiguresFile, Profile, STDOUT};
-use super::job::JobDesc;
+use super::job::{JobDesc, blame_the_job};
 use super::log::Log;
 use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
@@ -284,6 +284,7 @@ impl Job {
         let _server = server.transpose()?;
         let (names, mut failure) = (self.names(), None);
         Ok(pipeline.run(|Branch { branch, value: item }| {
+            blame_the_job(&item)?;
             let error = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
             let arrived = item.arrived;
             let row = Row { model: names.get(branch).cloned(), ..Row::new(item) };

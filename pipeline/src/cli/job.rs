@@ -11,7 +11,8 @@ use super::args::ShowArgs;
 use super::device::Device;
 use super::stages::{Classifier, classify_desc};
 use crate::decode::DecodeOptions;
-use crate::error::JobError;
+use crate::error::{ErrorKind, JobError};
+use crate::frame::{Item, Origin};
 use crate::gpu::{Precision, Priority};
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
@@ -89,6 +90,16 @@ impl ModelDesc {
 /// Finds a model as `--model` names it.
 pub(super) fn find(model: &str) -> Result<ModelSpec, JobError> {
     ModelSpec::resolve(model).map_err(|e| JobError::Usage(e.to_string()))
+}
+
+/// The end of the job where an item failed for what is not its own fault.
+pub(super) fn blame_the_job<T>(item: &Item<T>) -> Result<(), JobError> {
+    match (&item.payload, &*item.origin) {
+        (Err(error), Origin::File(path)) if error.kind == ErrorKind::TooManyOpenFiles => {
+            Err(JobError::NoDescriptors { path: path.display().to_string(), error: error.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 impl JobDesc {

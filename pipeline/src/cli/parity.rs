@@ -15,7 +15,7 @@ use output::{Output, Style};
 use row::{ParityRow, Summary};
 
 use super::device::{Device, explained, jit_options};
-use super::job::find;
+use super::job::{blame_the_job, find};
 use super::progress::Progress;
 use super::{Exit, say, signals};
 use crate::decode::DecodeOptions;
@@ -108,6 +108,7 @@ impl Job<'_> {
             .stage("compare", read)?;
         let (mut rows, mut summary) = (Vec::new(), Summary::default());
         let outcome = pipeline.run(|item: Item<Comparison>| {
+            blame_the_job(&item)?;
             let row = ParityRow::new(item);
             summary.add(&row);
             progress.row(summary.failed);

@@ -14,11 +14,13 @@ pub mod plan;
 pub mod spec;
 pub mod text;
 
+use crate::error::too_many_open_files;
+
 /// Why a model could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The file could not be read.
-    #[error("{path}: {source}")]
+    #[error("{path}: {source}{}", too_many_open_files(source))]
     Io {
         /// File.
         path: std::path::PathBuf,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use crate::error::{ErrorKind, ItemError, JobError, StageName};
+use crate::error::{ErrorKind, ItemError, JobError, StageName, too_many_open_files};
 use crate::frame::{Budget, Buffer, BufferPool, Encoded, Item, Origin};
 use crate::stage::Stage;
 
@@ -115,7 +115,9 @@ fn error(kind: ErrorKind, message: impl Into<String>) -> ItemError {
 
 /// The item error behind a system's error.
 pub(super) fn io_error(e: &io::Error) -> ItemError {
+    let what = too_many_open_files(e);
     match e.kind() {
+        _ if !what.is_empty() => error(ErrorKind::TooManyOpenFiles, format!("{e}{what}")),
         io::ErrorKind::NotFound => error(ErrorKind::NotFound, "no such file or folder"),
         io::ErrorKind::PermissionDenied => error(ErrorKind::PermissionDenied, "no permission to read it"),
         _ => error(ErrorKind::Io, e.to_string()),
@@ -245,6 +247,7 @@ fn read_whole(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::Errno;
     use std::cell::Cell;
 
     fn kind<T: std::fmt::Debug>(result: Result<T, ItemError>) -> ErrorKind {
@@ -294,6 +297,16 @@ mod tests {
         }
         assert_eq!(kind(stable(b"abcd", at(3, 1), at(3, 1), 100)), ErrorKind::Changed, "grew during the read");
         assert_eq!(kind(stable(b"x", at(u64::MAX >> 2, 1), at(1, 1), 100)), ErrorKind::TooLarge);
+    }
+
+    #[test]
+    fn too_many_open_files_are_no_fault_of_the_file() {
+        for (errno, hint) in [(Errno::MFILE, "ulimit -n"), (Errno::NFILE, "fs.file-max")] {
+            let error = io_error(&errno.into());
+            assert_eq!(error.kind, ErrorKind::TooManyOpenFiles);
+            assert!(error.message.contains("open files") && error.message.contains(hint), "{}", error.message);
+        }
+        assert_eq!(io_error(&Errno::NOMEM.into()).kind, ErrorKind::Io);
     }
 
     #[test]

@@ -99,7 +99,7 @@ const ONLY_IN: [(&str, &[&str]); 13] = [
     ("libloading", &["sys/src"]),
     ("hdrhistogram", &["pipeline/src/observe"]),
     ("tracing_subscriber", &["pipeline/src/cli"]),
-    ("rustix", &["pipeline/src/observe", "pipeline/src/source", "pipeline/src/sink"]),
+    ("rustix", &["pipeline/src/error", "pipeline/src/observe", "pipeline/src/source", "pipeline/src/sink"]),
     ("crossbeam_channel", &["pipeline/src/gpu"]),
     ("gstreamer", &["pipeline/gst/src"]),
     // Callers hold the trait `Engine`; these pick an implementation: the stages' constructors, and constant folding,
