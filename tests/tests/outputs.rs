@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tests::job::{PATIENCE, wait};
-use tests::program::{self, photo, text};
+use tests::program::{self, photo, rows, text};
 use tests::{ocellus, workspace_root};
 
 const OPTIONS: [&str; 2] = ["--stats", "--profile"];
@@ -290,4 +290,15 @@ fn too_few_descriptors_end_the_job_and_are_no_rows() {
         assert!(fs::read(&path).unwrap() == fs::read(&whole).unwrap(), "{files}: not what one run writes");
     }
     assert!(ended > 0, "none was too few");
+}
+
+#[test]
+fn a_rate_is_that_of_the_time_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let stats = folder.path().join("stats.json");
+    let output = classify(&["--stats".as_ref(), stats.as_os_str()]).output().unwrap();
+    let images = rows(&output).len() as f64;
+    let stats: Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+    let [rate, wall_s] = ["images_per_s", "wall_s"].map(|name| stats[name].as_f64().unwrap());
+    assert!((rate * wall_s - images).abs() < 1e-6 * images, "{images} images, {rate} in {wall_s} s");
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ocellus::decode::DecodeOptions;
 use ocellus::error::{ItemError, JobError};
@@ -238,6 +238,9 @@ fn nothing_to_compare_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let output = parity(&[folder.path().to_str().unwrap()]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+    let output = parity(&["-"]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no paths on standard input"), "{}", text(&output.stderr));
     let output = ocellus().args(["parity", "x.jpg", "-o", "x.parquet"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--format"), "{}", text(&output.stderr));

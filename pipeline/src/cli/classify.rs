@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::device::{Backend, Chosen, choose};
 use super::figures::{FiguresFile, Profile, STDOUT};
-use super::job::{JobDesc, blame_the_job};
+use super::job::{JobDesc, blame_the_job, nothing_found};
 use super::log::Log;
 use super::metrics::{self, Facts, Metrics};
 use super::progress::Progress;
@@ -110,10 +110,11 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let (resumed, images) = (job.resumed.load(Relaxed), tally.images);
     let failed = tally.failed + earlier_failed;
     let end = match outcome.end {
-        Ok(()) if images + resumed == 0 => Err(job.nothing_found()),
+        Ok(()) if images + resumed == 0 => Err(nothing_found(&job.args.inputs, &job.skipped)),
         end => end,
     };
     let end = job.close(writer, end);
+    let wall_s = started.elapsed().as_secs_f64();
     let stats = Stats {
         version: env!("CARGO_PKG_VERSION"),
         model,
@@ -123,8 +124,8 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         threads: job.threads,
         batch,
         interrupted: matches!(end, Err(JobError::Interrupted)),
-        wall_s: started.elapsed().as_secs_f64(),
-        images_per_s: images as f64 / outcome.report.wall_s.max(f64::MIN_POSITIVE),
+        wall_s,
+        images_per_s: images as f64 / wall_s.max(f64::MIN_POSITIVE),
         tally,
         resumed,
         resumed_failed: earlier_failed,
@@ -253,19 +254,6 @@ impl Job {
         let is_stream = self.inputs.iter().any(|input| matches!(input, Input::Stdin));
         let usual = is_stream && matches!(backend, Backend::Gpus(_));
         self.args.max_latency.or(usual.then_some(STREAM_LATENCY))
-    }
-
-    fn nothing_found(&self) -> JobError {
-        let names: Vec<_> = self.args.inputs.iter().map(|input| input.to_string_lossy()).collect();
-        let skipped = self.skipped.snapshot();
-        let why = match names.as_slice() {
-            [name] if name == "-" => "no paths on standard input".into(),
-            _ if skipped.total() > 0 => {
-                format!("{} entries skipped; name a file itself to read it anyway", skipped.total())
-            }
-            _ => "name files, folders that hold some, or a pattern in quotes that matches some".into(),
-        };
-        JobError::Nothing { inputs: names.join(" "), why }
     }
 
     /// Runs the stages and writes the rows, showing figures meanwhile to those who ask at the address.

@@ -18,6 +18,7 @@ use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
 use crate::runner::Order;
 use crate::sink::{Existing, Format};
+use crate::source::Skipped;
 
 /// A model of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +91,18 @@ impl ModelDesc {
 /// Finds a model as `--model` names it.
 pub(super) fn find(model: &str) -> Result<ModelSpec, JobError> {
     ModelSpec::resolve(model).map_err(|e| JobError::Usage(e.to_string()))
+}
+
+/// The error of a job whose inputs gave nothing.
+pub(super) fn nothing_found(inputs: &[OsString], skipped: &Skipped) -> JobError {
+    let names: Vec<_> = inputs.iter().map(|input| input.to_string_lossy()).collect();
+    let skipped = skipped.snapshot().total();
+    let why = match names.as_slice() {
+        [name] if name == "-" => "no paths on standard input".into(),
+        _ if skipped > 0 => format!("{skipped} entries skipped; name a file itself to read it anyway"),
+        _ => "name files, folders that hold some, or a pattern in quotes that matches some".into(),
+    };
+    JobError::Nothing { inputs: names.join(" "), why }
 }
 
 /// The end of the job where an item failed for what is not its own fault.

@@ -15,7 +15,7 @@ use output::{Output, Style};
 use row::{ParityRow, Summary};
 
 use super::device::{Device, explained, jit_options};
-use super::job::{blame_the_job, find};
+use super::job::{blame_the_job, find, nothing_found};
 use super::progress::Progress;
 use super::{Exit, say, signals};
 use crate::decode::DecodeOptions;
@@ -127,9 +127,7 @@ impl Job<'_> {
             outcome.end?;
         }
         if rows.is_empty() && !interrupted {
-            let names: Vec<_> = self.args.inputs.iter().map(|input| input.to_string_lossy()).collect();
-            let why = format!("{} entries skipped; name a file itself to read it anyway", skipped.snapshot().total());
-            return Err(JobError::Nothing { inputs: names.join(" "), why });
+            return Err(nothing_found(&self.args.inputs, &skipped));
         }
         rows.sort_by(ParityRow::worst_first);
         let reference = if EXACT_DECODE {

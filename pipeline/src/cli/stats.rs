@@ -76,6 +76,7 @@ pub(super) struct Stats {
     pub(super) interrupted: bool,
     /// From opening the model to the last row.
     pub(super) wall_s: f64,
+    /// In that time.
     pub(super) images_per_s: f64,
     #[serde(flatten)]
     pub(super) tally: Tally,
@@ -104,7 +105,7 @@ impl Stats {
             "{} {} in {:.1} s ({:.1} a second)",
             tally.images,
             if tally.images == 1 { "image" } else { "images" },
-            self.pipeline.wall_s,
+            self.wall_s,
             self.images_per_s
         );
         let part = |line: &mut String, count: u64, what: &str, details: &[(String, u64)]| {
