@@ -165,6 +165,31 @@ fn figures_of_bench_replace_nothing_else_and_are_found_unwritable_before_anythin
 }
 
 #[test]
+fn figures_that_did_not_come_leave_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("rows.jsonl"), "mine").unwrap();
+    let figures = path("figures");
+    for option in OPTIONS {
+        for before in [None, Some("")] {
+            let _ = fs::remove_file(&figures);
+            if let Some(before) = before {
+                fs::write(&figures, before).unwrap();
+            }
+            let rows = path("rows.jsonl");
+            let refused = classify(&[option.as_ref(), figures.as_os_str(), "-o".as_ref(), rows.as_os_str()]).output();
+            assert_eq!(refused.unwrap().status.code(), Some(2), "{option}");
+            assert_eq!(figures.exists(), before.is_some(), "{option}: as it was");
+        }
+    }
+    let _ = fs::remove_file(&figures);
+    let mut bench = ocellus();
+    bench.args(["bench", "e2e", "--device", "cpu", "--model", "no-such-model", "--json"]).arg(&figures);
+    assert_eq!(bench.output().unwrap().status.code(), Some(2));
+    assert!(!figures.exists());
+}
+
+#[test]
 fn rows_of_parity_are_found_unwritable_before_anything_is_compared() {
     let folder = tempfile::tempdir().unwrap();
     for output in [&folder.path().join("none/x.csv"), Path::new("/proc/x.csv"), folder.path()] {

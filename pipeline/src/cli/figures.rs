@@ -1,7 +1,7 @@
 //! Files of figures (`--stats`, `--profile`, `--json`). They are opened before the work, which is not done for figures that
 //! cannot be written, and emptied when there is something to replace what they hold.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,18 @@ pub(super) struct FiguresFile {
     path: PathBuf,
     file: File,
     is_stream: bool,
+    made: Made,
+}
+
+/// A file that was made for the figures, and goes where they did not come.
+struct Made(Option<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 impl FiguresFile {
@@ -50,19 +62,24 @@ impl FiguresFile {
         if !is_stream && path.exists() && !begins(path, start).map_err(io("read"))? {
             return refuse(&format!("it exists and is no file of {option}; remove it or choose another"));
         }
+        let mut made = Made(None);
         let file = if is_stream {
             open_stream(path, cancel)?
+        } else if let Ok(file) = File::options().write(true).create_new(true).open(path) {
+            made.0 = Some(path.to_owned());
+            file
         } else {
             File::options().write(true).create(true).truncate(false).open(path).map_err(io("write"))?
         };
-        Ok(Self { path: path.to_owned(), file, is_stream })
+        Ok(Self { path: path.to_owned(), file, is_stream, made })
     }
 
     /// The file, empty. A stream is what it is.
-    fn emptied(self) -> io::Result<File> {
+    fn emptied(mut self) -> io::Result<File> {
         if !self.is_stream {
             self.file.set_len(0)?;
         }
+        self.made.0 = None;
         Ok(self.file)
     }
 
