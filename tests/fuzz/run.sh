@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 root=$(cd ../.. && pwd)
 seconds=${1:-60}
 targets=("${@:2}")
-[ ${#targets[@]} -gt 0 ] || targets=(onnx_import model_card exif jpeg_header)
+[ ${#targets[@]} -gt 0 ] || targets=(onnx_import model_card job_file exif jpeg_header)
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 # With --target the flags do not reach build scripts and macros, which have no fuzzing engine to link with.

@@ -1,6 +1,7 @@
 """Writes small valid inputs for every fuzz target, as starting points: seeds.py PROJECT_ROOT OUTPUT_FOLDER."""
 
 import pathlib
+import re
 import struct
 import sys
 
@@ -55,6 +56,14 @@ def card_seeds(root):
         yield card.read_bytes()
 
 
+def job_seeds(root):
+    """Jobs as they are, and with every key that stands in a comment."""
+    for job in sorted((root / "configs/pipelines").glob("*.toml")):
+        text = job.read_text()
+        yield text.encode()
+        yield re.sub(r"^# ([a-z_]+ = )", r"\1", text, flags=re.MULTILINE).encode()
+
+
 def onnx_seeds():
     try:
         from onnx import TensorProto, helper
@@ -105,6 +114,7 @@ def main():
     root, out = map(pathlib.Path, sys.argv[1:3])
     targets = {
         "exif": exif_seeds(),
+        "job_file": job_seeds(root),
         "jpeg_header": jpeg_seeds(root),
         "model_card": card_seeds(root),
         "onnx_import": onnx_seeds(),

@@ -219,7 +219,7 @@ fn a_path_that_is_not_utf_8_is_written_exactly() {
         let path = folder.path().join(OsStr::from_bytes(name));
         fs::write(&path, content).unwrap();
         let bytes = path.as_os_str().as_bytes();
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
         let exact = path.to_str().is_none().then_some(hex);
         expected.insert((path.to_string_lossy().into_owned(), exact.unwrap_or_default()));
     }

@@ -197,7 +197,7 @@ pub(super) fn read(path: &Path) -> Result<JobDesc, JobError> {
 }
 
 /// As [`read`], for a text; paths of models count from `folder`.
-fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
+pub(super) fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
     let file: ConfigFile = text::toml(text).map_err(|message| {
         let hint = if message.contains("map, expected a sequence") { "; write [[model]], in two brackets" } else { "" };
         JobError::Usage(format!("{message}{hint}"))
@@ -375,6 +375,7 @@ onnx = "b.onnx"
             ("onnx = \"b.onnx\"", "card = \"b.onnx\"", "[[model]] 2: card: this is a network; write onnx"),
             ("\"x.csv\"", "\"\"", "line 16: empty; write a path"),
             ("\"s.json\"", "\"\"", "line 18: empty; write a path"),
+            ("onnx = \"b.onnx\"", "card = \"no\\np\\u202ee\"", "[[model]] 2: "),
             ("\"one\"", "\"\"", "[[model]] 1: name"),
         ] {
             assert!(ALL.contains(right), "{right}");

@@ -21,6 +21,7 @@ mod stats;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -61,6 +62,14 @@ pub fn main() -> ExitCode {
         }
     });
     ExitCode::from(exit as u8)
+}
+
+/// Whether a text describes a job, as the files of `ocellus run` do.
+///
+/// # Errors
+/// One line that says what is wrong, with the line of the text or the key.
+pub fn check_job_file(text: &str) -> Result<(), JobError> {
+    config::parse(text, Path::new("")).map(drop)
 }
 
 fn run(command: args::Command) -> Result<Exit, JobError> {

@@ -39,7 +39,7 @@ pub enum ModelError {
     },
     /// No card has this name.
     #[error(
-        "no model \"{model}\": known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file, or set \
+        "no model {model:?}: known are {known}; looked in {folders}. Give a name, or the path of a .toml or .onnx file, or set \
          OCELLUS_MODELS to the folder of the cards"
     )]
     Unknown {
