@@ -187,6 +187,34 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
+/// Where a job serves its metrics, from its first line.
+fn address_of_metrics(errors: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    line.trim().strip_prefix("metrics: http://").and_then(|l| l.strip_suffix("/metrics")).unwrap().to_owned()
+}
+
+/// Before its stages run, here because nobody reads the rows yet, a job has a page as well; also with `-q` it says where.
+#[test]
+fn metrics_are_there_before_the_job_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("rows.jsonl");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut job =
+        classify(&["samples/photos/panda.jpg", "-q", "--metrics", "127.0.0.1:0", "-o", pipe.to_str().unwrap()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let address = address_of_metrics(&mut BufReader::new(job.stderr.take().unwrap()));
+    let answer = get(&address, "/metrics");
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    let (values, _) = parse(page);
+    assert!(values["process_resident_memory_bytes"] > 1e6 && !page.contains("ocellus_items_total"), "{page}");
+    assert_eq!(fs::read_to_string(pipe).unwrap().lines().count(), 1);
+    assert_eq!(job.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn metrics_are_those_of_the_figures_at_the_end() {
     const GOOD: u64 = 9;
@@ -200,10 +228,7 @@ fn metrics_are_those_of_the_figures_at_the_end() {
         .spawn()
         .unwrap();
     let mut errors = BufReader::new(job.stderr.take().unwrap());
-    let mut line = String::new();
-    errors.read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("metrics: http://").and_then(|l| l.strip_suffix("/metrics")).unwrap().to_owned();
+    let address = address_of_metrics(&mut errors);
     let mut list = job.stdin.take().unwrap();
     for n in 0..GOOD {
         writeln!(list, "{}", path("img2.jpg")).unwrap();

@@ -1,7 +1,6 @@
 //! Runs a job: `ocellus classify` and `ocellus run`.
 
 use std::io::{self, IsTerminal};
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use super::device::{Backend, Chosen, choose};
 use super::figures::{FiguresFile, Profile, STDOUT};
 use super::job::{JobDesc, blame_the_job, nothing_found};
 use super::log::Log;
-use super::metrics::{self, Facts, Metrics};
+use super::metrics::{self, Facts, Metrics, Page};
 use super::progress::Progress;
 use super::stages::{Classifier, Labelled, Stages};
 use super::stats::{START, Stats, Tally, stage_lines};
@@ -62,7 +61,7 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let (cancel, compiling) = (Cancel::default(), Stop::default());
     signals::watch(cancel.clone(), compiling.clone())?;
     let Figures { stats: stats_file, profile: profile_file } = Figures::open(&args, &cancel)?;
-    let listener = args.show.metrics.as_deref().map(|address| metrics::bind(address, args.show.quiet)).transpose()?;
+    let page = args.show.metrics.as_deref().map(|address| Page::serve(address, args.show.quiet)).transpose()?;
     // Also with -q: what is assumed decides the results, as the device below does.
     let warnings = models.iter().flat_map(|model| &model.model.warnings);
     warnings.for_each(|warning| say(format_args!("warning: {warning}")));
@@ -89,13 +88,13 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         info!(rows = earlier_rows, failed = earlier_failed, "an earlier job is continued");
     }
     progress.count(&job.inputs, earlier_rows, &job.cancel);
-    let watched = listener.map(|listener| {
+    let watched = page.as_ref().map(|page| {
         let (model, device, precision) = (model.clone(), device.clone(), precision.clone());
-        (listener, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
+        (page, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
     });
     let cpu_before = cpu_time();
     let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier));
-    let outcome = match under_way.and_then(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
+    let outcome = match under_way.map(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
         Ok(outcome) => outcome,
         Err(error) => {
             progress.clear();
@@ -262,16 +261,15 @@ impl Job {
         pipeline: Pipeline<Labelled>,
         writer: &mut Writer,
         progress: &Progress,
-        watched: Option<(TcpListener, Facts)>,
-    ) -> Result<Outcome, JobError> {
-        let server = watched.map(|(listener, facts)| {
+        watched: Option<(&Page, Facts)>,
+    ) -> Outcome {
+        if let Some((page, facts)) = watched {
             let (tally, skipped) = (Arc::clone(&self.tally), self.skipped.clone());
             let (resumed, split) = (Arc::clone(&self.resumed), Arc::clone(&self.split));
-            Metrics { facts, monitor: pipeline.monitor(), tally, skipped, resumed, split }.serve(listener)
-        });
-        let _server = server.transpose()?;
+            page.show(Metrics { facts, monitor: pipeline.monitor(), tally, skipped, resumed, split });
+        }
         let (names, mut failure) = (self.names(), None);
-        Ok(pipeline.run(|Branch { branch, value: item }| {
+        pipeline.run(|Branch { branch, value: item }| {
             blame_the_job(&item)?;
             let error = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
             let arrived = item.arrived;
@@ -289,7 +287,7 @@ impl Job {
                 Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
                 None => Ok(()),
             }
-        }))
+        })
     }
 
     /// Completes the output, or leaves it for another job to continue.

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ocellus_sys::nvml;
 
@@ -36,18 +36,40 @@ pub(super) struct Metrics {
     pub(super) split: Arc<AtomicU64>,
 }
 
-/// Takes the address, before the job has cost anything.
-pub(super) fn bind(address: &str, quiet: bool) -> Result<TcpListener, JobError> {
-    let usage =
-        |e| JobError::Usage(format!("--metrics {address}: {e}; give HOST:PORT, a free one, such as 127.0.0.1:9464"));
-    let listener = TcpListener::bind(address).map_err(usage)?;
-    // With port 0 nobody else knows which one it became.
-    if (!quiet || address.ends_with(":0"))
-        && let Ok(address) = listener.local_addr()
-    {
-        say(format_args!("metrics: http://{address}{PATH}"));
+/// The page of a job, from before it begins: until it is said what to show it has the figures of the process alone.
+pub(super) struct Page {
+    metrics: Arc<OnceLock<Metrics>>,
+    _server: Server,
+}
+
+impl Page {
+    /// Takes the address, before the job has cost anything, and serves the page until it is dropped.
+    pub(super) fn serve(address: &str, quiet: bool) -> Result<Self, JobError> {
+        let usage = |e| {
+            JobError::Usage(format!("--metrics {address}: {e}; give HOST:PORT, a free one, such as 127.0.0.1:9464"))
+        };
+        let listener = TcpListener::bind(address).map_err(usage)?;
+        let metrics = Arc::<OnceLock<Metrics>>::default();
+        let shown = Arc::clone(&metrics);
+        let server = Server::start(listener, move || {
+            let mut page = Exposition::default();
+            if let Some(metrics) = shown.get() {
+                metrics.add_to(&mut page);
+            }
+            process(&mut page);
+            page.finish()
+        })?;
+        // With port 0 nobody else knows which one it became.
+        if !quiet || address.ends_with(":0") {
+            say(format_args!("metrics: http://{}{PATH}", server.address()));
+        }
+        Ok(Self { metrics, _server: server })
     }
-    Ok(listener)
+
+    /// From now on these are shown. Only the first ones are.
+    pub(super) fn show(&self, metrics: Metrics) {
+        let _ = self.metrics.set(metrics);
+    }
 }
 
 /// Those that can be asked how the GPUs are. Without NVML, or where it does not know a GPU, its figures are absent.
@@ -61,22 +83,14 @@ pub(super) fn gpus(backend: &Backend) -> Vec<(String, nvml::Monitor)> {
 }
 
 impl Metrics {
-    /// Serves them until the result is dropped.
-    pub(super) fn serve(self, listener: TcpListener) -> Result<Server, JobError> {
-        Server::start(listener, move || self.page())
-    }
-
-    fn page(&self) -> String {
-        let mut page = Exposition::default();
+    fn add_to(&self, page: &mut Exposition) {
         let Facts { model, device, precision, .. } = &self.facts;
         let labels =
             [("version", env!("CARGO_PKG_VERSION")), ("model", model), ("device", device), ("precision", precision)];
         page.family("ocellus_job_info", Kind::Gauge, "What runs; the value is always 1.").sample(&labels, 1.0);
-        self.items(&mut page);
-        self.stages(&mut page);
-        self.gpus(&mut page);
-        process(&mut page);
-        page.finish()
+        self.items(page);
+        self.stages(page);
+        self.gpus(page);
     }
 
     fn items(&self, page: &mut Exposition) {
