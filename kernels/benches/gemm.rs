@@ -39,7 +39,7 @@ fn engine((m, n, k): (usize, usize, usize), isa: Isa) -> CpuEngine {
         buffer: Buffer { offset, dims: vec![1, 1] },
     };
     let (inputs, outputs) = (vec![port(0)], vec![port(y.offset)]);
-    let weights = Constant { dims: vec![n, k], data: vec![0.5; n * k] };
+    let weights = Constant { dims: vec![n, k], data: vec![0.5; n * k].into() };
     let inputs_of_step = vec![Operand::Buffer(x), Operand::Constant(Arc::new(weights))];
     let op = Op::Gemm(Gemm { m, n, k, epilogue: Epilogue::default() });
     let steps = vec![Step { name: "product".into(), op, inputs: inputs_of_step, output: y }];

@@ -1,7 +1,7 @@
 //! Operators of Ocellus: what they are ([`op`]), how a whole network is laid out ([`plan`]), who runs it
 //! ([`engine::Engine`]), and their implementation on the CPU ([`cpu`]).
 //!
-//! Imports inside the crate go one way: `error <- tensor <- op <- shape <- plan <- engine <- cpu`. Callers hold a
+//! Imports inside the crate go one way: `error <- tensor <- op <- shape <- plan <- engine <- cpu`, with `values` ahead of `plan`. Callers hold a
 //! `Box<dyn Engine>`; only constructors name an implementation. The text of the GPU kernels ([`cu`]) and their run-time
 //! compiler ([`jit`]) import nothing of all that.
 
@@ -18,6 +18,7 @@ pub mod preprocess;
 mod sampling;
 mod shape;
 pub mod tensor;
+pub mod values;
 mod walk;
 
 pub use error::KernelError;

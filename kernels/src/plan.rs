@@ -6,6 +6,7 @@ use crate::error::KernelError;
 use crate::op::Op;
 use crate::shape::{self, MAX_ELEMENTS, checked_elements};
 use crate::tensor::{DType, Layout};
+use crate::values::Values;
 
 /// A tensor in the arena: dense, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Constant {
     /// Dimensions, outermost first, in the order of the op's documentation.
     pub dims: Vec<usize>,
     /// Elements, row-major.
-    pub data: Vec<f32>,
+    pub data: Values,
 }
 
 /// Where a step reads.
@@ -226,7 +227,8 @@ mod tests {
         plan.inputs.push(port(buffer(3, &[2, 2])));
         assert!(plan.check().is_err(), "inputs overlap");
         let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
-        plan.steps[0].inputs = vec![Operand::Constant(Arc::new(Constant { dims: vec![2, 2], data: vec![0.0; 3] }))];
+        plan.steps[0].inputs =
+            vec![Operand::Constant(Arc::new(Constant { dims: vec![2, 2], data: vec![0.0; 3].into() }))];
         assert!(plan.check().is_err(), "constant too short");
         let mut plan = relu(buffer(0, &[2, 2]), buffer(8, &[2, 2]));
         plan.batch = 0;

@@ -80,7 +80,7 @@ fn whole_numbers_stay_exact() {
     };
     let port = |buffer: &Buffer| Port { name: "port".into(), dtype: DType::F32, layout: None, buffer: buffer.clone() };
     let read = |buffer: &Buffer| Operand::Buffer(buffer.clone());
-    let most = Operand::Constant(Arc::new(Constant { dims: vec![1], data: vec![4776.0] }));
+    let most = Operand::Constant(Arc::new(Constant { dims: vec![1], data: vec![4776.0].into() }));
     let less = Op::Binary { kind: BinaryKind::Sub, activation: None };
     let plan = Plan {
         batch: 1,

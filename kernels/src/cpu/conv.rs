@@ -147,7 +147,7 @@ mod tests {
         fn new(desc: Conv, random: &mut Random) -> Self {
             let Conv { n, h, w, c, k, r, s, p, q, groups, epilogue, .. } = desc;
             let dims = vec![k, r, s, c / groups];
-            let data = random.values(k * r * s * (c / groups));
+            let data = random.values(k * r * s * (c / groups)).into();
             Self {
                 desc,
                 x: random.values(n * h * w * c),

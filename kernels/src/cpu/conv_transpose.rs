@@ -186,7 +186,8 @@ mod tests {
             let epilogue = testing::random_epilogue(&mut random, false);
             let desc = Conv { n, h, w, c, k, r, s, p, q, stride, pad, dilation, groups, epilogue };
             let x = random.values(n * h * w * c);
-            let weights = Constant { dims: vec![k, r, s, c / groups], data: random.values(k * r * s * (c / groups)) };
+            let weights =
+                Constant { dims: vec![k, r, s, c / groups], data: random.values(k * r * s * (c / groups)).into() };
             let bias = epilogue.bias.then(|| random.values(k));
             let gold = gold(&desc, &x, &weights.data, bias.as_deref());
             for isa in Isa::available() {

@@ -86,7 +86,7 @@ mod tests {
             let (m, n, k) = (random.size(1, 20), random.size(1, 150), random.pick(&[1, 2, 5, 33, 700, 1280]));
             let epilogue = testing::random_epilogue(&mut random, true);
             let desc = Gemm { m, n, k, epilogue };
-            let (x, weights) = (random.values(m * k), Constant { dims: vec![n, k], data: random.values(n * k) });
+            let (x, weights) = (random.values(m * k), Constant { dims: vec![n, k], data: random.values(n * k).into() });
             let bias = epilogue.bias.then(|| random.values(n));
             let residual = epilogue.residual.then(|| random.values(m * n));
             let gold: Vec<(f64, f64)> = (0..m * n)

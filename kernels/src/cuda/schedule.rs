@@ -357,7 +357,7 @@ mod tests {
             groups: 1,
             epilogue: Epilogue::default(),
         };
-        let weights = Arc::new(Constant { dims: vec![1, 1, 1, 3], data: vec![1.0; 3] });
+        let weights = Arc::new(Constant { dims: vec![1, 1, 1, 3], data: vec![1.0; 3].into() });
         let step = Step {
             name: "conv".into(),
             op: Op::Conv(conv),

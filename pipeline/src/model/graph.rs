@@ -80,15 +80,14 @@ impl Graph {
     /// Takes another graph's constants in place of equal ones of its own, so that both hold them once.
     pub fn share_constants(&mut self, other: &Self) {
         let mut known: HashMap<&[usize], Vec<&Arc<Constant>>> = HashMap::new();
-        for constant in other.values.iter().filter_map(|value| value.constant.as_ref()) {
+        // Only of those that are read: a pass leaves behind what it made others of.
+        let read = other.nodes.iter().flat_map(|node| &node.inputs).chain(&other.outputs);
+        for constant in read.filter_map(|&id| other.constant(id)) {
             known.entry(&constant.dims).or_default().push(constant);
         }
-        // By bits: what is not a number equals itself here, and the zeros differ.
-        let same =
-            |a: &Constant, b: &Constant| a.data.iter().map(|x| x.to_bits()).eq(b.data.iter().map(|x| x.to_bits()));
         for constant in self.values.iter_mut().filter_map(|value| value.constant.as_mut()) {
             let alike = known.get(constant.dims.as_slice()).into_iter().flatten();
-            if let Some(shared) = alike.copied().find(|other| same(other, constant)) {
+            if let Some(shared) = alike.copied().find(|other| other.data.same_as(&constant.data)) {
                 *constant = Arc::clone(shared);
             }
         }

@@ -1,6 +1,6 @@
 //! Opens a model: card, labels and network together, checked against one another.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ocellus_kernels::op::Op;
@@ -11,7 +11,7 @@ use ocellus_kernels::tensor::{DType, Layout, elements};
 use super::ModelError;
 use super::card::Card;
 use super::graph::{Graph, Value};
-use super::import::{ImportOptions, import};
+use super::import::{ImportOptions, Initialisers, import_with};
 use super::onnx::{self, proto::ModelProto};
 use super::passes::optimise;
 use super::plan::plan;
@@ -32,7 +32,9 @@ pub struct Model {
     pub labels: Vec<Arc<str>>,
     /// Lines for the user: what was assumed or looks wrong.
     pub warnings: Vec<String>,
+    /// The file without its initialisers.
     proto: ModelProto,
+    initialisers: Initialisers,
     /// For one image, or the batch that the file fixes.
     graph: Graph,
 }
@@ -69,15 +71,25 @@ impl Model {
         if let Some(labels) = card.as_ref().and_then(|card| card.labels.as_deref()) {
             check_file("labels", labels, named_by)?;
         }
-        let proto = onnx::read(file)?;
+        let mut proto = onnx::read(file)?;
+        let initialisers = Initialisers::read(&proto, Some(folder_of(file)))?;
+        // They are in memory a second time now.
+        proto.graph.iter_mut().for_each(|graph| graph.initializer.clear());
+        let import_for = |size| {
+            import_with(
+                &proto,
+                &initialisers,
+                &ImportOptions { batch: 1, input_size: size, folder: Some(folder_of(file).to_owned()) },
+            )
+        };
         let size = card.as_ref().map(|card| [card.input.height_px, card.input.width_px]);
         let mut warnings = Vec::new();
-        let imported = match (import_for(&proto, file, 1, size), size) {
+        let imported = match (import_for(size), size) {
             // Open sizes are one reason among others: where the assumption does not help the first error is the reason.
             (Err(first @ ModelError::Graph(_)), None) => {
                 let side = DEFAULT_SIDE_PX;
                 warnings.push(format!("assumed: {side}x{side} pixels where the network leaves its input's size open"));
-                import_for(&proto, file, 1, Some([side; 2])).map_err(|_| first)?
+                import_for(Some([side; 2])).map_err(|_| first)?
             }
             (imported, _) => imported?,
         };
@@ -89,7 +101,7 @@ impl Model {
             card
         });
         let labels = card.labels.as_deref().map(read_labels).transpose()?.unwrap_or_default();
-        Ok(Self { name, card, labels, warnings, proto, graph })
+        Ok(Self { name, card, labels, warnings, proto, initialisers, graph })
     }
 
     /// The network for a batch size, after the passes. A network whose file fixes the batch keeps it. Weights are the same
@@ -101,8 +113,9 @@ impl Model {
         if batch == self.graph.batch || !self.graph.dynamic_batch {
             return Ok(self.graph.clone());
         }
-        let size = Some([self.card.input.height_px, self.card.input.width_px]);
-        let mut graph = optimise(import_for(&self.proto, &self.card.onnx, batch, size)?, usize::MAX);
+        let input_size = Some([self.card.input.height_px, self.card.input.width_px]);
+        let options = ImportOptions { batch, input_size, folder: Some(folder_of(&self.card.onnx).to_owned()) };
+        let mut graph = optimise(import_with(&self.proto, &self.initialisers, &options)?, usize::MAX);
         graph.share_constants(&self.graph);
         Ok(graph)
     }
@@ -214,16 +227,13 @@ fn check_file(what: &'static str, path: &Path, named_by: Option<&Path>) -> Resul
     Err(ModelError::Missing { what, path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), hint })
 }
 
-fn import_for(
-    proto: &ModelProto,
-    file: &Path,
-    batch: usize,
-    input_size: Option<[usize; 2]>,
-) -> Result<Graph, ModelError> {
-    // The folder of a bare file name is the working directory.
-    let folder =
-        file.parent().map(|folder| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.into() });
-    import(proto, &ImportOptions { batch, input_size, folder })
+/// The folder that a file lies in.
+fn folder_of(file: &Path) -> &Path {
+    // That of a bare file name is the working directory.
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// Rows and columns of the first input, where it is an image.

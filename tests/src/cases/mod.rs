@@ -146,7 +146,9 @@ impl Case {
         let mut inputs = Vec::new();
         for (i, (input, constant)) in self.inputs.iter().zip(constants).enumerate() {
             inputs.push(match constant {
-                Some(data) => Operand::Constant(Arc::new(Constant { dims: input.dims.clone(), data: data.clone() })),
+                Some(data) => {
+                    Operand::Constant(Arc::new(Constant { dims: input.dims.clone(), data: data.clone().into() }))
+                }
                 None => Operand::Buffer(place(&input.dims)),
             });
             if i == 0 {

@@ -104,7 +104,7 @@ mod tests {
             (vec![2, 7, 7, 1], 1, 8, 5),
             (vec![4, 6], 6, 1, 0),
         ] {
-            let data: Vec<f32> = (1..=dims.iter().product::<usize>()).map(|i| i as f32).collect();
+            let data = (1..=dims.iter().product::<usize>()).map(|i| i as f32).collect();
             let constant = Constant { dims: dims.clone(), data };
             let [k, r, s, c] = if let [k, r, s, c] = dims[..] { [k, r, s, c] } else { [dims[0], 1, 1, dims[1]] };
             let columns = (s + skip).div_ceil(pixels) * pixels;
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn halves_round_to_even() {
-        let constant = Constant { dims: vec![2], data: vec![1.0 + 2f32.powi(-11), 1.0 + 3.0 * 2f32.powi(-11)] };
+        let constant = Constant { dims: vec![2], data: vec![1.0 + 2f32.powi(-11), 1.0 + 3.0 * 2f32.powi(-11)].into() };
         assert_eq!(Packing::Cast(DType::F16).pack(&constant), [0x00, 0x3c, 0x02, 0x3c]);
     }
 }

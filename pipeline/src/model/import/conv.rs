@@ -1,10 +1,12 @@
 //! Convolutions.
 
 use ocellus_kernels::op::{Conv, ConvTranspose, Epilogue, Op};
+use ocellus_kernels::tensor::DType;
 
+use super::eval;
 use super::node::{NodeImport, Outcome, Slot};
 use super::refusal::{Refusal, refuse, size};
-use super::tensor::{Data, Tensor, is_float};
+use super::tensor::{Tensor, is_float};
 use super::window::{AutoPad, Window, pair};
 
 /// Conv: x, weights [K, C / groups, R, S], bias [K].
@@ -118,18 +120,10 @@ fn swap_channels(n: &mut NodeImport<'_>, weights: &Slot, groups: usize) -> Resul
     let Slot::Constant(weights) = weights else {
         return refuse("weights must be constant");
     };
-    let Data::Float(data) = &weights.data else {
-        return refuse("weights must be floating-point");
-    };
     let [c, group_k, r, s] = [weights.dims[0], weights.dims[1], weights.dims[2], weights.dims[3]];
     let (group_c, area) = (c / groups, r * s);
-    let dims = vec![group_k * groups, group_c, r, s];
-    let mut swapped = Vec::with_capacity(n.builder.budget.compute(&dims)?);
-    for k in 0..group_k * groups {
-        for channel in 0..group_c {
-            let from = ((k / group_k * group_c + channel) * group_k + k % group_k) * area;
-            swapped.extend_from_slice(&data[from..from + area]);
-        }
-    }
-    Ok(Tensor { name: weights.name.clone(), ..Tensor::floats(dims, swapped) })
+    let strides = [group_c * group_k * area, area, group_k * area, 1].map(|stride| stride as isize);
+    let swapped = eval::view(weights, 0, &strides, vec![groups, group_k, group_c, area], &mut n.builder.budget)?;
+    let (name, dims) = (weights.name.clone(), vec![group_k * groups, group_c, r, s]);
+    Ok(Tensor { name, dtype: DType::F32, dims, ..swapped })
 }

@@ -39,7 +39,7 @@ pub(super) fn view(
 ) -> Result<Tensor, Refusal> {
     let count = budget.compute(&dims)?;
     let data = match &tensor.data {
-        Data::Float(v) => Data::Float(walk(v, start, strides, &dims, count)),
+        Data::Float(v) => Data::Float(v.view(start, strides, &dims)),
         Data::Int(v) => Data::Int(walk(v, start, strides, &dims, count)),
     };
     Ok(Tensor::new(tensor.dtype, dims, data))
@@ -101,7 +101,7 @@ pub(super) fn concat(
             }
         }
     }
-    Ok(Tensor::new(dtype, dims, if float == 0 { Data::Int(ints) } else { Data::Float(floats) }))
+    Ok(Tensor::new(dtype, dims, if float == 0 { Data::Int(ints) } else { Data::Float(floats.into()) }))
 }
 
 /// The blocks behind these indices of `axis`, one after another. The caller checked the indices and computed `dims`.
@@ -201,10 +201,10 @@ pub(super) fn binary(a: &Tensor, b: &Tensor, kind: BinaryKind, budget: &mut Budg
     let (a, b) = (expand(a, dims.clone(), budget)?, expand(b, dims.clone(), budget)?);
     let data = match (a.data, b.data) {
         (Data::Float(a), Data::Float(b)) => {
-            Data::Float(a.into_iter().zip(b).map(|(a, b)| floats(kind, a, b)).collect())
+            Data::Float(a.iter().zip(b.iter()).map(|(&a, &b)| floats(kind, a, b)).collect())
         }
         (Data::Float(a), Data::Int(b)) if kind == BinaryKind::Pow => {
-            Data::Float(a.into_iter().zip(b).map(|(a, b)| a.powf(b as f32)).collect())
+            Data::Float(a.iter().zip(b).map(|(&a, b)| a.powf(b as f32)).collect())
         }
         (Data::Int(a), Data::Int(b)) => {
             Data::Int(a.into_iter().zip(b).map(|(a, b)| ints(kind, a, b)).collect::<Result<_, _>>()?)
@@ -250,7 +250,7 @@ pub(super) fn equal(a: &Tensor, b: &Tensor, budget: &mut Budget) -> Result<Tenso
     let dims = broadcast(&a.dims, &b.dims)?;
     let (a, b) = (expand(a, dims.clone(), budget)?, expand(b, dims.clone(), budget)?);
     let truth = match (a.data, b.data) {
-        (Data::Float(a), Data::Float(b)) => a.iter().zip(&b).map(|(a, b)| (a == b).into()).collect(),
+        (Data::Float(a), Data::Float(b)) => a.iter().zip(b.iter()).map(|(a, b)| (a == b).into()).collect(),
         (Data::Int(a), Data::Int(b)) => a.iter().zip(&b).map(|(a, b)| (a == b).into()).collect(),
         _ => return refuse("its operands mix integers and floating-point numbers"),
     };
@@ -265,13 +265,13 @@ pub(super) fn select(condition: &Tensor, a: &Tensor, b: &Tensor, budget: &mut Bu
     let (a, b) = (expand(a, dims.clone(), budget)?, expand(b, dims.clone(), budget)?);
     let picks = condition.ints("the condition's elements")?.iter().map(|&c| c != 0);
     let data = match (a.data, b.data) {
-        (Data::Float(a), Data::Float(b)) => Data::Float(pick(picks, a, b)),
-        (Data::Int(a), Data::Int(b)) => Data::Int(pick(picks, a, b)),
+        (Data::Float(a), Data::Float(b)) => Data::Float(pick(picks, &a, &b).into()),
+        (Data::Int(a), Data::Int(b)) => Data::Int(pick(picks, &a, &b)),
         _ => return refuse("its operands mix integers and floating-point numbers"),
     };
     Ok(Tensor::new(dtype, dims, data))
 }
 
-fn pick<T>(picks: impl Iterator<Item = bool>, a: Vec<T>, b: Vec<T>) -> Vec<T> {
-    picks.zip(a.into_iter().zip(b)).map(|(first, (a, b))| if first { a } else { b }).collect()
+fn pick<T: Copy>(picks: impl Iterator<Item = bool>, a: &[T], b: &[T]) -> Vec<T> {
+    picks.zip(a.iter().zip(b)).map(|(first, (a, b))| if first { *a } else { *b }).collect()
 }

@@ -41,6 +41,7 @@ use ocellus_kernels::op::Op;
 use self::attributes::Attributes;
 use self::node::{Builder, NodeImport, Outcome, Slot};
 use self::refusal::{Refusal, refuse};
+use self::tensor::{Budget, Tensor};
 use super::ModelError;
 use super::graph::{Graph, ValueId};
 use super::onnx::{self, proto};
@@ -67,6 +68,37 @@ impl Default for ImportOptions {
     }
 }
 
+/// The weights of a file, which all batch sizes share.
+#[derive(Debug)]
+pub struct Initialisers {
+    tensors: HashMap<String, Arc<Tensor>>,
+    /// What they leave of the limits on constants.
+    budget: Budget,
+}
+
+impl Initialisers {
+    /// Reads those of a model; `folder` is where external data may lie.
+    ///
+    /// # Errors
+    /// [`ModelError::Graph`] that names the one that is damaged or not supported.
+    pub fn read(model: &proto::ModelProto, folder: Option<&Path>) -> Result<Self, ModelError> {
+        let mut read = Self { tensors: HashMap::new(), budget: Budget::default() };
+        let Some(file) = &model.graph else { return Ok(read) };
+        if !file.sparse_initializer.is_empty() {
+            return fault("the model has sparse initialisers, which are not supported");
+        }
+        for proto in &file.initializer {
+            let name = proto.name.as_deref().unwrap_or_default();
+            let tensor = weights::read(proto, folder, &mut read.budget)
+                .map_err(|Refusal(why)| ModelError::Graph(format!("initialiser \"{name}\": {why}")))?;
+            if name.is_empty() || read.tensors.insert(name.into(), Arc::new(tensor)).is_some() {
+                return fault(format!("initialiser \"{name}\": the name is empty or occurs twice"));
+            }
+        }
+        Ok(read)
+    }
+}
+
 /// Imports a model from memory; touches no file unless `folder` is given.
 ///
 /// # Errors
@@ -82,15 +114,24 @@ pub fn parse(bytes: bytes::Bytes, folder: Option<&Path>, batch: usize) -> Result
 /// [`ModelError::Node`] for an operator, attribute or operand that is not supported or against the specification;
 /// [`ModelError::TooLarge`] for a tensor of too many elements; [`ModelError::Graph`] for what concerns no single node.
 pub fn import(model: &proto::ModelProto, options: &ImportOptions) -> Result<Graph, ModelError> {
+    import_with(model, &Initialisers::read(model, options.folder.as_deref())?, options)
+}
+
+/// The same with initialisers that were read before: those of the model, which may have lost them since.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_with(
+    model: &proto::ModelProto,
+    initialisers: &Initialisers,
+    options: &ImportOptions,
+) -> Result<Graph, ModelError> {
     let opset = opset(model)?;
     let Some(file) = &model.graph else {
         return fault("the file has no graph; is it an ONNX model?");
     };
     if !model.functions.is_empty() {
         return fault("the model defines functions, which are not supported; export it with functions inlined");
-    }
-    if !file.sparse_initializer.is_empty() {
-        return fault("the model has sparse initialisers, which are not supported");
     }
     let sizes = [[options.batch; 2], options.input_size.unwrap_or([1; 2])].concat();
     if let Some(size) = sizes.iter().find(|&&size| size == 0 || size > MAX_SIZE) {
@@ -105,7 +146,9 @@ pub fn import(model: &proto::ModelProto, options: &ImportOptions) -> Result<Grap
         batch: options.batch,
         dynamic_batch: false,
     };
-    let mut importer = Importer { builder: Builder::new(graph, options.folder.clone()), slots: HashMap::new(), opset };
+    let builder = Builder::new(graph, initialisers.budget.clone(), options.folder.clone());
+    let slots = initialisers.tensors.iter().map(|(name, tensor)| (name.as_str(), Slot::Constant(Arc::clone(tensor))));
+    let mut importer = Importer { builder, slots: slots.collect(), opset };
     match importer.all(file, options) {
         Ok(()) => Ok(importer.builder.graph),
         Err(error) if importer.builder.too_large => Err(ModelError::TooLarge(error.to_string())),
@@ -148,22 +191,9 @@ struct Importer<'a> {
 
 impl<'a> Importer<'a> {
     fn all(&mut self, file: &'a proto::GraphProto, options: &ImportOptions) -> Result<(), ModelError> {
-        self.initialisers(file)?;
         self.inputs(file, options)?;
         self.nodes(file)?;
         self.outputs(file)
-    }
-
-    fn initialisers(&mut self, file: &'a proto::GraphProto) -> Result<(), ModelError> {
-        for proto in &file.initializer {
-            let name = proto.name.as_deref().unwrap_or_default();
-            let tensor = weights::read(proto, self.builder.folder.as_deref(), &mut self.builder.budget)
-                .map_err(|Refusal(why)| ModelError::Graph(format!("initialiser \"{name}\": {why}")))?;
-            if name.is_empty() || self.slots.insert(name, Slot::Constant(Arc::new(tensor))).is_some() {
-                return fault(format!("initialiser \"{name}\": the name is empty or occurs twice"));
-            }
-        }
-        Ok(())
     }
 
     /// Inputs that have an initialiser (IR versions below 4 list all of them) are constants.

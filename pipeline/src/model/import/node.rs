@@ -50,8 +50,8 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(graph: Graph, folder: Option<PathBuf>) -> Self {
-        Self { graph, budget: Budget::default(), folder, too_large: false, constants: HashMap::new() }
+    pub(super) fn new(graph: Graph, budget: Budget, folder: Option<PathBuf>) -> Self {
+        Self { graph, budget, folder, too_large: false, constants: HashMap::new() }
     }
 
     /// Adds a value that is no constant.

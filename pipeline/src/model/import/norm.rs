@@ -29,8 +29,8 @@ pub(super) fn batch(n: &mut NodeImport<'_>) -> Outcome {
         parts.push(tensor.to_floats());
     }
     let factor: Vec<f64> = (0..c).map(|i| f64::from(parts[0][i]) / (f64::from(parts[3][i]) + epsilon).sqrt()).collect();
-    let shift = (0..c).map(|i| (f64::from(parts[1][i]) - f64::from(parts[2][i]) * factor[i]) as f32).collect();
-    let scale = factor.iter().map(|&f| f as f32).collect();
+    let shift: Vec<_> = (0..c).map(|i| (f64::from(parts[1][i]) - f64::from(parts[2][i]) * factor[i]) as f32).collect();
+    let scale: Vec<_> = factor.iter().map(|&f| f as f32).collect();
     n.builder.budget.compute(&[2, c])?;
     let scale = Slot::from(Tensor::floats(vec![c], scale));
     let shift = Slot::from(Tensor::floats(vec![c], shift));

@@ -83,7 +83,7 @@ impl Scale {
             }
             other => return refuse(format!("scales of {other:?} are not supported")),
         };
-        let zeros = zero.map_or_else(|| vec![0.0; scale.len()], |zero| zero.to_floats());
+        let zeros = zero.map_or_else(|| vec![0.0; scale.len()].into(), |zero| zero.to_floats());
         let scale = Tensor::floats(own.clone(), scale.to_floats());
         Ok(Self { axis, factor: scale, zero: Tensor::floats(own, zeros) })
     }
@@ -101,7 +101,7 @@ impl Scale {
         };
         let (factor, zero) = (spread(self.factor)?, spread(self.zero)?);
         let x = tensor.to_floats();
-        let values = x.iter().zip(&zero).zip(&factor).map(|((x, zero), factor)| (x - zero) * factor).collect();
-        Ok(Tensor::floats(tensor.dims.clone(), values))
+        let values = x.iter().zip(zero.iter()).zip(factor.iter()).map(|((x, zero), factor)| (x - zero) * factor);
+        Ok(Tensor::floats(tensor.dims.clone(), values.collect::<Vec<_>>()))
     }
 }

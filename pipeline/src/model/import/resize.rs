@@ -196,7 +196,7 @@ fn by_axis(order: &[usize], values: &[f32], what: &str, other: f32) -> Result<[f
 }
 
 fn floats(n: &NodeImport<'_>, i: usize, what: &str) -> Result<Option<Vec<f32>>, Refusal> {
-    Ok(n.optional_constant(i, what)?.map(|tensor| tensor.to_floats()))
+    Ok(n.optional_constant(i, what)?.map(|tensor| tensor.to_floats().to_vec()))
 }
 
 fn emit(

@@ -1,6 +1,7 @@
 //! Constants while a model is imported: exact integers beside floats.
 
 use ocellus_kernels::tensor::DType;
+use ocellus_kernels::values::Values;
 
 use super::refusal::{Refusal, product, refuse};
 use crate::model::onnx::proto::tensor_proto::DataType;
@@ -27,7 +28,7 @@ pub(super) struct Tensor {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Data {
     /// f32, f16, bf16 and f64, as f32.
-    Float(Vec<f32>),
+    Float(Values),
     /// Integers and truth values.
     Int(Vec<i64>),
 }
@@ -46,8 +47,8 @@ impl Tensor {
     }
 
     /// A list of f32.
-    pub(super) fn floats(dims: Vec<usize>, values: Vec<f32>) -> Self {
-        Self::new(DType::F32, dims, Data::Float(values))
+    pub(super) fn floats(dims: Vec<usize>, values: impl Into<Values>) -> Self {
+        Self::new(DType::F32, dims, Data::Float(values.into()))
     }
 
     /// Number of elements.
@@ -67,7 +68,7 @@ impl Tensor {
     }
 
     /// The elements as floats, whatever they are.
-    pub(super) fn to_floats(&self) -> Vec<f32> {
+    pub(super) fn to_floats(&self) -> Values {
         match &self.data {
             Data::Float(v) => v.clone(),
             Data::Int(v) => v.iter().map(|&i| i as f32).collect(),
@@ -85,7 +86,7 @@ impl Tensor {
 }
 
 /// What is left of the limits on constants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Budget {
     stored: usize,
     computed: usize,

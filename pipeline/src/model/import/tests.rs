@@ -306,7 +306,7 @@ fn slices_follow_the_specification() {
             match run(&model(&[1, 1], nodes, constants)) {
                 Ok(graph) => {
                     let part = graph.nodes[0].inputs[1];
-                    assert_eq!(graph.constant(part).unwrap().data, wanted, "{case}");
+                    assert_eq!(*graph.constant(part).unwrap().data, *wanted, "{case}");
                 }
                 Err(error) => assert!(wanted.is_empty(), "{case}: {error}"),
             }

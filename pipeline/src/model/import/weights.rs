@@ -45,7 +45,7 @@ pub(super) fn read(proto: &TensorProto, folder: Option<&Path>, budget: &mut Budg
 
 /// Little-endian elements.
 fn raw(encoding: Encoding, bytes: &[u8]) -> Data {
-    fn map<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+    fn map<const N: usize, T, C: FromIterator<T>>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> C {
         bytes.as_chunks::<N>().0.iter().map(|&chunk| f(chunk)).collect()
     }
     match encoding {
@@ -68,7 +68,7 @@ fn raw(encoding: Encoding, bytes: &[u8]) -> Data {
 fn typed(encoding: Encoding, proto: &TensorProto, count: usize) -> Result<Data, Refusal> {
     let ints = &proto.int32_data;
     let data = match encoding {
-        Encoding::F32 => Data::Float(proto.float_data.clone()),
+        Encoding::F32 => Data::Float(proto.float_data.clone().into()),
         Encoding::F64 => Data::Float(proto.double_data.iter().map(|&v| v as f32).collect()),
         Encoding::F16 => Data::Float(ints.iter().map(|&v| half::f16::from_bits(v as u16).to_f32()).collect()),
         Encoding::Bf16 => Data::Float(ints.iter().map(|&v| half::bf16::from_bits(v as u16).to_f32()).collect()),
@@ -169,7 +169,7 @@ mod tests {
 
     fn values(proto: &TensorProto) -> Result<Vec<f64>, String> {
         match read(proto, None, &mut Budget::default()).map_err(|Refusal(why)| why)?.data {
-            Data::Float(v) => Ok(v.into_iter().map(f64::from).collect()),
+            Data::Float(v) => Ok(v.iter().copied().map(f64::from).collect()),
             Data::Int(v) => Ok(v.into_iter().map(|v| v as f64).collect()),
         }
     }

@@ -1,3 +1,5 @@
+mod batches;
+
 use proptest::prelude::*;
 use prost::Message;
 

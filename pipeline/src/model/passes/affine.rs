@@ -1,6 +1,7 @@
 //! Scales and shifts of channels, batch normalisations above all, move into the weights next to them.
 
 use ocellus_kernels::op::{BinaryKind, Op, Unary};
+use ocellus_kernels::values::Values;
 
 use super::{Context, Patch, epilogue, epilogue_mut, operand};
 use crate::model::graph::{Node, ValueId};
@@ -80,14 +81,14 @@ fn bias(context: &Context<'_>, node: &Node, channels: usize) -> Option<Vec<f64>>
 }
 
 /// The node with other weights and another bias.
-fn reweighted(context: &Context<'_>, node: &Node, weights: Vec<f64>, bias: Vec<f64>) -> Option<(Patch, Node)> {
+fn reweighted(context: &Context<'_>, node: &Node, weights: Values, bias: Vec<f64>) -> Option<(Patch, Node)> {
     let mut patch = Patch::default();
     let mut merged = node.clone();
-    let narrow = |v: Vec<f64>| v.into_iter().map(|x| x as f32).collect::<Vec<_>>();
     let (w, channels) = (operand(node, 1)?, bias.len());
     let name = |what| format!("{}.{what}", node.name);
-    merged.inputs[1] = patch.constant(context.graph, name("weight"), context.dims(w).to_vec(), narrow(weights));
-    let bias = patch.constant(context.graph, name("bias"), vec![channels], narrow(bias));
+    merged.inputs[1] = patch.constant(context.graph, name("weight"), context.dims(w).to_vec(), weights);
+    let bias = bias.into_iter().map(|x| x as f32).collect();
+    let bias = patch.constant(context.graph, name("bias"), vec![channels], bias);
     let epilogue = epilogue_mut(&mut merged.op)?;
     if epilogue.bias {
         merged.inputs[2] = bias;
@@ -111,8 +112,7 @@ pub(super) fn into_producer(context: &Context<'_>, index: usize) -> Option<Patch
     let channels = affine.scale.len();
     let weights = context.constant(operand(producer, 1)?)?;
     let row = weights.data.len().checked_div(channels)?.max(1);
-    let scaled = weights.data.chunks(row).zip(&affine.scale);
-    let scaled = scaled.flat_map(|(row, scale)| row.iter().map(move |&w| f64::from(w) * scale)).collect();
+    let scaled = weights.data.scaled(affine.scale.clone(), &[1, 0], &[channels, row]);
     let bias = bias(context, producer, channels)?;
     let bias = bias.iter().zip(&affine.scale).zip(&affine.shift).map(|((b, scale), shift)| b * scale + shift).collect();
     let (mut patch, mut merged) = reweighted(context, producer, scaled, bias)?;
@@ -152,13 +152,13 @@ pub(super) fn into_consumer(context: &Context<'_>, index: usize) -> Option<Patch
     let (k, c) = (weights.dims[0], weights.dims[1]);
     let mut bias = bias(context, node, k)?;
     let rows_a_group = (k / groups).max(1);
-    let mut scaled = Vec::with_capacity(weights.data.len());
     for (i, &w) in weights.data.iter().enumerate() {
         let row = i / (c * window);
         let channel = row / rows_a_group * c + i / window % c;
-        scaled.push(f64::from(w) * affine.scale[channel]);
         bias[row] += f64::from(w) * affine.shift[channel];
     }
+    let (strides, dims) = ([c as isize, 0, 1, 0], [groups, rows_a_group, c, window]);
+    let scaled = weights.data.scaled(affine.scale, &strides, &dims);
     let (mut patch, mut merged) = reweighted(context, node, scaled, bias)?;
     merged.inputs[0] = affine.x;
     context.record(&mut merged, scaling);

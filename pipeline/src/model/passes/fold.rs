@@ -7,6 +7,7 @@ use ocellus_kernels::engine::Engine;
 use ocellus_kernels::op::Op;
 use ocellus_kernels::plan::{Buffer, Constant, Operand, Plan, Port, Step};
 use ocellus_kernels::tensor::{DType, elements};
+use ocellus_kernels::values::Values;
 
 use super::{Context, Patch};
 
@@ -38,7 +39,7 @@ pub(super) fn constants(context: &Context<'_>, index: usize) -> Option<Patch> {
 }
 
 /// Runs one operator. None where the engine refuses it, which it will say again with the whole network.
-fn evaluate(name: &str, op: &Op, operands: Vec<Arc<Constant>>, dims: &[usize]) -> Option<Vec<f32>> {
+fn evaluate(name: &str, op: &Op, operands: Vec<Arc<Constant>>, dims: &[usize]) -> Option<Values> {
     let output = Buffer { offset: 0, dims: dims.to_vec() };
     let port = Port { name: name.into(), dtype: DType::F32, layout: None, buffer: output.clone() };
     let arena_len = output.len();
@@ -48,5 +49,5 @@ fn evaluate(name: &str, op: &Op, operands: Vec<Arc<Constant>>, dims: &[usize]) -
         Plan { batch: 1, divisible: false, inputs: Vec::new(), outputs: vec![port], steps: vec![step], arena_len };
     let mut results = vec![Vec::new()];
     CpuEngine::new(plan, 1).ok()?.run(1, &[], &mut results).ok()?;
-    results.pop()
+    results.pop().map(Values::from)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ocellus_kernels::op::Op;
 use ocellus_kernels::plan::Constant;
 use ocellus_kernels::tensor::{Layout, elements};
+use ocellus_kernels::values::Values;
 
 use super::views::moves_only_ones;
 use crate::model::graph::{Graph, Node, Value, ValueId};
@@ -338,24 +339,11 @@ fn with_ones(mut order: Order, dims: &[usize]) -> Order {
     order
 }
 
-/// A dense tensor of shape `dims` with its axes permuted.
-fn transposed(data: &[f32], dims: &[usize], perm: &[usize]) -> Vec<f32> {
+/// Elements of a dense tensor of shape `dims` with its axes permuted.
+fn transposed(values: &Values, dims: &[usize], perm: &[usize]) -> Values {
     let mut strides = vec![1; dims.len()];
     for axis in (1..dims.len()).rev() {
-        strides[axis - 1] = strides[axis] * dims[axis];
+        strides[axis - 1] = strides[axis] * dims[axis] as isize;
     }
-    let (dims, strides) = (permuted(dims, perm), permuted(&strides, perm));
-    let mut index = vec![0; dims.len()];
-    let mut result = Vec::with_capacity(data.len());
-    for _ in 0..data.len() {
-        result.push(data[index.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>()]);
-        for axis in (0..dims.len()).rev() {
-            index[axis] += 1;
-            if index[axis] < dims[axis] {
-                break;
-            }
-            index[axis] = 0;
-        }
-    }
-    result
+    values.view(0, &permuted(&strides, perm), &permuted(dims, perm))
 }

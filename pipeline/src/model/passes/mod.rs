@@ -25,6 +25,7 @@ use std::sync::Arc;
 use ocellus_kernels::op::{Epilogue, Op};
 use ocellus_kernels::plan::Constant;
 use ocellus_kernels::tensor::DType;
+use ocellus_kernels::values::Values;
 
 use super::graph::{Graph, Node, Value, ValueId};
 
@@ -155,7 +156,8 @@ impl<'g> Context<'g> {
 
     /// The value of a constant of one element.
     fn scalar(&self, id: ValueId) -> Option<f32> {
-        self.constant(id).and_then(|c| if let [x] = c.data[..] { Some(x) } else { None })
+        // Asked for the number first: elements that nobody looks at are not computed.
+        self.constant(id).filter(|c| c.data.len() == 1).and_then(|c| c.data.first().copied())
     }
 
     /// Notes in `node` that the pass merged `other` into it.
@@ -238,7 +240,7 @@ impl Patch {
     }
 
     /// Adds a constant and returns its id.
-    fn constant(&mut self, graph: &Graph, name: String, dims: Vec<usize>, data: Vec<f32>) -> ValueId {
+    fn constant(&mut self, graph: &Graph, name: String, dims: Vec<usize>, data: Values) -> ValueId {
         let constant = Some(Arc::new(Constant { dims: dims.clone(), data }));
         self.values.push(Value { name, dims, dtype: DType::F32, constant });
         ValueId(graph.values.len() + self.values.len() - 1)

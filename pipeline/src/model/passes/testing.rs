@@ -56,7 +56,7 @@ impl Builder {
     }
 
     pub(crate) fn value(&mut self, name: &str, dims: &[usize], constant: Option<Vec<f32>>) -> ValueId {
-        let constant = constant.map(|data| Arc::new(Constant { dims: dims.to_vec(), data }));
+        let constant = constant.map(|data| Arc::new(Constant { dims: dims.to_vec(), data: data.into() }));
         self.graph.add(Value { name: name.into(), dims: dims.to_vec(), dtype: DType::F32, constant })
     }
 

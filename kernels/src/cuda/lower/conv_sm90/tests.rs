@@ -34,8 +34,8 @@ fn values(count: usize, seed: usize) -> Vec<f32> {
 /// The step of a convolution, run by `f`.
 fn with_step<R>(desc: &Conv, pitch: usize, dtype: DType, f: impl FnOnce(&TypedStep<'_>) -> R) -> R {
     let dims = vec![desc.k, desc.r, desc.s, desc.c];
-    let weights = Arc::new(Constant { data: values(dims.iter().product(), 1), dims });
-    let bias = Arc::new(Constant { dims: vec![desc.k], data: values(desc.k, 2) });
+    let weights = Arc::new(Constant { data: values(dims.iter().product(), 1).into(), dims });
+    let bias = Arc::new(Constant { dims: vec![desc.k], data: values(desc.k, 2).into() });
     let x = Tensor { dims: vec![desc.n, desc.h, desc.w, desc.c], dtype, pitch };
     let output = Tensor { dims: vec![desc.n, desc.p, desc.q, desc.k], dtype, pitch: desc.k };
     let mut inputs = vec![Source::Activation(x), Source::Constant(&weights)];
