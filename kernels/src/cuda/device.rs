@@ -61,28 +61,15 @@ impl Device {
     /// Opens the GPU with this number.
     ///
     /// # Errors
-    /// As [`Device::count`], where there is no such GPU, and where it is too old.
+    /// As [`Device::arch_of`], and where it is too old.
     pub fn open(ordinal: usize) -> Result<Self, KernelError> {
-        let count = Self::count()?;
-        if ordinal >= count {
-            let there = match count {
-                0 => "it has none".into(),
-                1 => "it has only cuda:0".into(),
-                _ => format!("it has cuda:0 to cuda:{}", count - 1),
-            };
-            return Err(KernelError::gpu(format!("there is no GPU cuda:{ordinal} on this machine; {there}")));
-        }
-        BOUND.set(Some(ordinal));
+        let arch = Self::arch_of(ordinal)?;
         let context = check("cuDevicePrimaryCtxRetain", CudaContext::new(ordinal))?;
         // Order of work is ours: see the module's documentation.
         // SAFETY: no slice of cudarc's is ever used, whose events this switch would otherwise keep.
         unsafe { context.disable_event_tracking() };
         let attribute =
             |attribute| check("cuDeviceGetAttribute", context.attribute(attribute)).map(|value| value as u32);
-        let arch = Arch {
-            major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        };
         let name = check("cuDeviceGetName", context.name())?;
         if arch < Arch::OLDEST {
             let Arch { major, minor } = Arch::OLDEST;
@@ -104,6 +91,31 @@ impl Device {
         let Facts { name, arch, memory_bytes, .. } = device.facts();
         info!(ordinal, name, %arch, memory_bytes, "a GPU is opened");
         Ok(device)
+    }
+
+    /// The architecture of the GPU with this number, without starting it.
+    ///
+    /// # Errors
+    /// As [`Device::count`], and where there is no such GPU.
+    pub fn arch_of(ordinal: usize) -> Result<Arch, KernelError> {
+        let count = Self::count()?;
+        if ordinal >= count {
+            let there = match count {
+                0 => "it has none".into(),
+                1 => "it has only cuda:0".into(),
+                _ => format!("it has cuda:0 to cuda:{}", count - 1),
+            };
+            return Err(KernelError::gpu(format!("there is no GPU cuda:{ordinal} on this machine; {there}")));
+        }
+        BOUND.set(Some(ordinal));
+        let device = check("cuDeviceGet", result::device::get(ordinal as i32))?;
+        // SAFETY: the device is one of those counted.
+        let attribute =
+            |attribute| check("cuDeviceGetAttribute", unsafe { result::device::get_attribute(device, attribute) });
+        Ok(Arch {
+            major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? as u32,
+            minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)? as u32,
+        })
     }
 
     /// What it is.

@@ -149,6 +149,7 @@ impl CudaEngine {
             schedules.iter().flat_map(|schedule| &schedule.launches).map(|l| &l.launch).collect();
         let conversions: Vec<Launch> = schedules.iter().flat_map(Schedule::conversions).collect();
         engine.functions.prepare(device, jit, launches.into_iter().chain(&conversions))?;
+        engine.constants.prepare(&engine.stream, schedules.iter().flat_map(|schedule| &schedule.constants))?;
         // The largest first: the others use its memory.
         for schedule in schedules.into_iter().rev() {
             let shared = engine.networks.values().next_back().map(Network::memory);

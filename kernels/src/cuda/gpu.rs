@@ -1,8 +1,8 @@
 //! A device together with the compiler for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use super::device::Device;
 use crate::error::KernelError;
@@ -18,37 +18,42 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens the GPU with this number and finds the compiler.
+    /// Opens the GPU with this number and finds the compiler, at the same time.
     ///
     /// # Errors
     /// Where either is missing or too old.
     pub fn open(ordinal: usize, options: JitOptions) -> Result<Self, KernelError> {
-        let device = Device::open(ordinal)?;
-        let jit = Jit::new(device.facts().arch, options)?;
-        Ok(Self { device, jit: Arc::new(jit) })
+        let arch = Device::arch_of(ordinal)?;
+        thread::scope(|scope| {
+            let finding = scope.spawn(move || Jit::new(arch, options));
+            let device = Device::open(ordinal)?;
+            let jit = finding.join().map_err(|_| KernelError::gpu("finding its compiler ended in a panic"))??;
+            Ok(Self { device, jit: Arc::new(jit) })
+        })
     }
 
-    /// Opens several at the same time: starting one takes a moment. Those of one architecture share a compiler, which
-    /// compiles a kernel for them once.
+    /// Opens several at the same time, and their compilers: starting one takes a moment. Those of one architecture share a
+    /// compiler, which compiles a kernel for them once.
     ///
     /// Each fails for itself, as [`Gpu::open`] does.
     pub fn open_all(ordinals: &[usize], options: &JitOptions) -> Vec<Result<Self, KernelError>> {
-        let devices: Vec<_> = thread::scope(|scope| {
+        let archs: BTreeSet<Arch> = ordinals.iter().filter_map(|&ordinal| Device::arch_of(ordinal).ok()).collect();
+        let ended = |what: &str| KernelError::gpu(format!("{what} ended in a panic"));
+        thread::scope(|scope| {
+            let finding: BTreeMap<Arch, _> =
+                archs.into_iter().map(|arch| (arch, scope.spawn(move || Jit::new(arch, options.clone())))).collect();
             let opening: Vec<_> = ordinals.iter().map(|&ordinal| scope.spawn(move || Device::open(ordinal))).collect();
-            let ended = |_| Err(KernelError::gpu("opening it ended in a panic"));
-            opening.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
-        });
-        let mut compilers = BTreeMap::<Arch, Arc<Jit>>::new();
-        let with_compiler = |device: Result<Device, KernelError>| {
-            let device = device?;
-            let arch = device.facts().arch;
-            if let Some(jit) = compilers.get(&arch) {
-                return Ok(Self { device, jit: Arc::clone(jit) });
-            }
-            let jit = Arc::new(Jit::new(arch, options.clone())?);
-            compilers.insert(arch, Arc::clone(&jit));
-            Ok(Self { device, jit })
-        };
-        devices.into_iter().map(with_compiler).collect()
+            let compilers: BTreeMap<Arch, _> = finding
+                .into_iter()
+                .filter_map(|(arch, thread)| Some((arch, thread.join().ok()?.map(Arc::new))))
+                .collect();
+            let with_compiler = |thread: ScopedJoinHandle<'_, Result<Device, KernelError>>| {
+                let device = thread.join().unwrap_or_else(|_| Err(ended("opening it")))?;
+                let jit = compilers.get(&device.facts().arch).cloned();
+                let jit = jit.ok_or_else(|| ended("finding its compiler"))??;
+                Ok(Self { device, jit })
+            };
+            opening.into_iter().map(with_compiler).collect()
+        })
     }
 }

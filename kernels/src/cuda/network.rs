@@ -1,7 +1,8 @@
 //! A schedule with memory, constants and compiled kernels: one graph to launch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::thread;
 
 use super::device::Device;
 use super::graph::Graph;
@@ -64,15 +65,49 @@ struct Uploaded {
 unsafe impl Send for Constants {}
 
 impl Constants {
-    fn get(&mut self, stream: &Stream, packed: &Packed) -> Result<Arc<DeviceMemory>, KernelError> {
-        let key = (Arc::as_ptr(&packed.constant), packed.packing);
-        if let Some(uploaded) = self.0.get(&key) {
-            return Ok(Arc::clone(&uploaded.memory));
+    /// Packs and uploads what is missing; packing, which costs the most, on all cores.
+    pub(super) fn prepare<'a>(
+        &mut self,
+        stream: &Stream,
+        constants: impl IntoIterator<Item = &'a Packed>,
+    ) -> Result<(), KernelError> {
+        let mut seen = HashSet::new();
+        let is_new = |packed: &&Packed| !self.0.contains_key(&key_of(packed)) && seen.insert(key_of(packed));
+        let missing: Vec<&Packed> = constants.into_iter().filter(is_new).collect();
+        // A few at a time, so that not all of them are in memory once more; in their order, so that every start is the same.
+        for few in missing.chunks(thread::available_parallelism().map_or(1, usize::from)) {
+            let bytes: Vec<Vec<u8>> = thread::scope(|scope| {
+                let pack = |packed: &'a Packed| packed.packing.pack(&packed.constant);
+                let start = |&packed| thread::Builder::new().spawn_scoped(scope, move || pack(packed));
+                let threads: Vec<_> = few.iter().map(start).collect();
+                let packed = threads.into_iter().map(|thread| thread.ok().and_then(|thread| thread.join().ok()));
+                // Where no thread can be started this one does it.
+                packed.zip(few).map(|(bytes, packed)| bytes.unwrap_or_else(|| pack(packed))).collect()
+            });
+            for (packed, bytes) in few.iter().zip(bytes) {
+                self.upload(stream, packed, &bytes)?;
+            }
         }
-        let memory = Arc::new(DeviceMemory::from_slice(stream, &packed.packing.pack(&packed.constant))?);
-        self.0.insert(key, Uploaded { _constant: Arc::clone(&packed.constant), memory: Arc::clone(&memory) });
+        Ok(())
+    }
+
+    fn upload(&mut self, stream: &Stream, packed: &Packed, bytes: &[u8]) -> Result<Arc<DeviceMemory>, KernelError> {
+        let memory = Arc::new(DeviceMemory::from_slice(stream, bytes)?);
+        let uploaded = Uploaded { _constant: Arc::clone(&packed.constant), memory: Arc::clone(&memory) };
+        self.0.insert(key_of(packed), uploaded);
         Ok(memory)
     }
+
+    fn get(&mut self, stream: &Stream, packed: &Packed) -> Result<Arc<DeviceMemory>, KernelError> {
+        match self.0.get(&key_of(packed)) {
+            Some(uploaded) => Ok(Arc::clone(&uploaded.memory)),
+            None => self.upload(stream, packed, &packed.packing.pack(&packed.constant)),
+        }
+    }
+}
+
+fn key_of(packed: &Packed) -> (*const Constant, Packing) {
+    (Arc::as_ptr(&packed.constant), packed.packing)
 }
 
 /// A network for one batch size, ready to run on the stream of its memory.

@@ -123,14 +123,24 @@ fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, Jo
     for state in ["cold", "warm"] {
         let started = Instant::now();
         let model = open(&args.net)?;
+        let read_s = started.elapsed().as_secs_f64();
         let cache = CacheDir::At(folder.path().to_owned());
         let gpu = Gpu::open(args.on.ordinal(), jit_options(cache, signals.compiling.clone())?);
         let gpu = gpu.map_err(|error| explained(error.into()))?;
+        let opened_s = started.elapsed().as_secs_f64();
         let (planner, batches) = planner(&model, batch)?;
         let options = EngineOptions { precision, portable: false, batches };
+        let planned_s = started.elapsed().as_secs_f64();
         CudaEngine::new(&gpu.device, &gpu.jit, planner, &options)?;
+        let made_s = started.elapsed().as_secs_f64();
+        say(format_args!(
+            "{state}: model {read_s:.3} s, GPU {:.3} s, plans {:.3} s, network {:.3} s",
+            opened_s - read_s,
+            planned_s - opened_s,
+            made_s - planned_s
+        ));
         let name = format!("startup.{}.{}.{state}", model.name, name_of(precision));
-        measurements.push(Measurement::of(name, "s", vec![started.elapsed().as_secs_f64()]));
+        measurements.push(Measurement::of(name, "s", vec![made_s]));
     }
     Ok(measurements)
 }

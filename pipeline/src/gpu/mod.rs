@@ -386,9 +386,8 @@ pub(crate) fn network_batches(most: usize) -> Vec<usize> {
 
 /// Plans of a model for [`network_batches`], and what gives them to an engine.
 pub(crate) fn planner(model: &Model, most: usize) -> Result<(Planner, Vec<usize>), JobError> {
-    // At once: each takes some hundredths of a second, which the start waits for.
-    let plans = on_threads(network_batches(most), |size| Ok((size, model.plan(size)?)));
-    let plans = plans.into_iter().collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
+    let plans = network_batches(most).into_iter().map(|size| Ok((size, model.plan(size)?)));
+    let plans = plans.collect::<Result<BTreeMap<usize, Plan>, JobError>>()?;
     let batches = plans.keys().copied().collect();
     let planner = move |batch: usize| {
         let plan = plans.get(&batch).cloned();
