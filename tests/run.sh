@@ -132,7 +132,7 @@ emulated() {
     local libraries="$PWD/target/emulator"
     tests/emulator/build.sh "$libraries"
     env OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" REQUIRE_GPU=1 \
-        cargo test --locked -p tests --test gpu_ops --test gpu_conv --test gpu_top_k --test gpu_preprocess --test gpu_classify --test gpu_network --test gpu_engine --test gpu_interrupt --test gpu_faults --test gpu_parity --test gpu_single
+        cargo test --locked -p tests --test gpu_ops --test gpu_conv --test gpu_top_k --test gpu_preprocess --test gpu_classify --test gpu_network --test gpu_allocations --test gpu_engine --test gpu_interrupt --test gpu_faults --test gpu_parity --test gpu_single
     # What is let go before the work that uses it is done.
     env OCELLUS_EMULATOR_ORDER=lazy OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
         REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_top_k

@@ -1,6 +1,7 @@
 //! Shared helpers of the integration tests: where the test data lies, the program under test, seeded random numbers,
 //! error norms.
 
+pub mod allocations;
 pub mod cases;
 pub mod gold;
 pub mod gpu;

@@ -1,9 +1,6 @@
 //! What the way of a file to the GPU allocates when it has warmed up: nothing large, and a few small things.
-#![expect(unsafe_code, reason = "an allocator that counts")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ocellus::decode::{DecodeOptions, Split};
 use ocellus::error::StageName;
@@ -12,49 +9,14 @@ use ocellus::gpu::WorkBatcher;
 use ocellus::runner::{PerItem, Pipeline, Then};
 use ocellus::source::{Found, ReadAhead};
 use ocellus::stage::Cancel;
+use tests::allocations::{Counting, Counts, of_all};
 use tests::workspace_root;
 
-/// Smallest allocation that counts as a large one.
-const LARGE_BYTES: usize = 4096;
 /// Images in a batch.
 const BATCH: u64 = 64;
 
-/// The system's allocator.
-struct Counting;
-
-static LARGE: AtomicU64 = AtomicU64::new(0);
-static SMALL: AtomicU64 = AtomicU64::new(0);
-
-fn count(bytes: usize) {
-    if bytes >= LARGE_BYTES { &LARGE } else { &SMALL }.fetch_add(1, Relaxed);
-}
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size());
-        // SAFETY: as above.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count(bytes);
-        // SAFETY: as above.
-        unsafe { System.realloc(at, layout, bytes) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn counts() -> [u64; 2] {
-    [LARGE.load(Relaxed), SMALL.load(Relaxed)]
-}
 
 /// The photos again and again, read, looked at and collected as for a GPU.
 #[test]
@@ -72,7 +34,7 @@ fn a_file_on_its_way_to_the_gpu_allocates_little() {
         Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone())).unwrap())
     };
     let mut images = 0;
-    let mut warm = [0; 2];
+    let mut warm = Counts::default();
     let pipeline = Pipeline::new(items, Cancel::default())
         .and_then(|p| p.pool("read+split", (0..4).map(|_| reader()).collect::<Vec<_>>()))
         .and_then(|p| p.stage("batch", WorkBatcher::new(BATCH as usize, usize::MAX)));
@@ -80,11 +42,11 @@ fn a_file_on_its_way_to_the_gpu_allocates_little() {
         assert!(batch.iter().all(|item| matches!(item.payload, Ok(Work::Jpeg { .. }))));
         images += batch.len() as u64;
         if images <= WARM_UP {
-            warm = counts();
+            warm = of_all();
         }
         Ok(())
     });
-    let [large, small] = [0, 1].map(|n| counts()[n] - warm[n]);
+    let Counts { large, small } = of_all() - warm;
     outcome.end.unwrap();
     assert_eq!(images, WARM_UP + MEASURED);
     println!("{large} large and {small} small allocations for {MEASURED} images");

@@ -1,7 +1,5 @@
 // The interface to memory: allocation, pools, host memory, questions about pointers.
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <set>
 
@@ -276,13 +274,3 @@ EXPORT CUresult cuPointerGetAttributes(unsigned count, const int* attributes, vo
 
 // Of this emulator only: what has been allocated, on the device and the host, and not freed.
 EXPORT size_t ocellusEmulatorAllocations() { return memory().allocations(); }
-
-namespace {
-// For tests that count what a whole job allocates.
-struct Report {
-  ~Report() {
-    const char* const file = std::getenv("OCELLUS_EMULATOR_REPORT");
-    if (file != nullptr) std::ofstream(file) << memory().asked_for() << "\n";
-  }
-} const report;
-}  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "driver/context.hpp"
+#include "driver/report.hpp"
 #include "driver/memory.hpp"
 #include "driver/stream.hpp"
 #include "machine/launch.hpp"
@@ -92,6 +93,7 @@ CUresult ready() {
   REQUIRE(initialised, CUDA_ERROR_NOT_INITIALIZED);
   REQUIRE(!current.empty() && current.back() != nullptr, CUDA_ERROR_INVALID_CONTEXT);
   if (current.back()->references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  count_call();
   CHECK(lost());
   return gpu_lost(current_gpu());
 }

@@ -6,6 +6,7 @@
 
 #include "driver/context.hpp"
 #include "driver/pages.hpp"
+#include "driver/report.hpp"
 #include "machine/guard.hpp"
 #include "machine/settings.hpp"
 
@@ -38,6 +39,7 @@ Pool& default_pool() {
 
 void* Memory::allocate(MemoryKind kind, size_t bytes, unsigned flags, Pool* pool) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  count_allocation();
   if (++asked_for_ == settings().failing_allocation) return nullptr;
   const bool on_device = kind == MemoryKind::kDevice;
   const int gpu = current_gpu();

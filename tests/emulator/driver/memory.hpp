@@ -31,11 +31,6 @@ struct Allocation {
 
 class Memory {
  public:
-  // How often memory was asked for, of either kind.
-  size_t asked_for() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return asked_for_;
-  }
   // Null where the device, or for host memory this machine, has no more, and where this allocation is to fail. Filled with 0xff: nothing may rely on zeros.
   void* allocate(MemoryKind kind, size_t bytes, unsigned flags = 0, Pool* pool = nullptr);
   // False where `at` is not the start of an allocation of this kind.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -48,26 +48,63 @@ fn paths_on_a_pipe_have_their_rows_one_by_one() {
     assert_eq!(job.wait().unwrap().code(), Some(3), "one of them is not there");
 }
 
-/// A job of many batches takes memory of the GPU and page-locked memory only while its workers begin.
+/// What a thread of a job did, as the emulator saw it.
+#[derive(Debug)]
+struct Thread {
+    name: String,
+    calls: u64,
+    allocations: u64,
+    /// Calls when it allocated last.
+    last: u64,
+}
+
+/// All threads of the job whose report this is.
+fn threads(report: &Path) -> Vec<Thread> {
+    let text = fs::read_to_string(report).unwrap();
+    let thread = |line: &str| {
+        let (name, numbers) = line.split_once('\t').unwrap();
+        let [calls, allocations, last] =
+            numbers.split('\t').map(|number| number.parse().unwrap()).collect::<Vec<_>>().try_into().unwrap();
+        Thread { name: name.to_owned(), calls, allocations, last }
+    };
+    text.lines().skip(1).map(thread).collect()
+}
+
+/// Each thread takes memory of the GPU and page-locked memory for its first batches, and none for those behind them. Every
+/// batch is alike here, so that it does not matter which thread has how many.
 #[test]
-fn a_long_job_allocates_no_more_than_a_short_one() {
-    /// What the workers may take when they first need it.
-    const BEGIN: usize = 100;
-    const IMAGES: usize = 400;
+fn no_thread_allocates_after_its_first_batches() {
+    const BATCHES: u64 = 300;
+    /// A loader has memory for two batches, and each asks for what it needs when it has the first of them.
+    const BEGIN: u64 = 3;
     let Some(fixture) = Fixture::new() else { return };
     if emulator().is_none() {
         return;
     }
-    let small = golden("jpeg-420-progressive.jpg");
-    let report = fixture.path("allocations");
-    let allocations = |images: usize| {
-        let files = vec![small.clone(); images];
-        let mut command = fixture.command("cuda", &files, &["--batch", "1"]);
-        command.env("OCELLUS_EMULATOR_REPORT", &report);
-        assert_eq!(rows(&command.output().unwrap()).len(), images);
-        fs::read_to_string(&report).unwrap().trim().parse::<usize>().unwrap()
-    };
-    let [one, many] = [1, IMAGES].map(allocations);
-    println!("{one} allocations for one image, {many} for {IMAGES}");
-    assert!(many <= one + BEGIN, "{many} allocations for {IMAGES} batches, {one} for one");
+    let text = fixture.file("text.jpg", b"no picture");
+    // By nobody, by the engines, by CPU and GPU, by the CPU.
+    let names = ["jpeg-420-16x17.jpg", "jpeg-420-progressive.jpg", "jpeg-cmyk-adobe.jpg"];
+    let batch: Vec<PathBuf> = [text].into_iter().chain(names.map(golden)).collect();
+    let files = vec![batch; BATCHES as usize].concat();
+    let (report, stats) = (fixture.path("report"), fixture.path("stats.json"));
+    let mut command = fixture.command("cuda", &files, &["--batch", "3"]);
+    command.arg("--stats").arg(&stats).env("OCELLUS_EMULATOR_REPORT", &report);
+    assert_eq!(rows(&command.output().unwrap()).len(), files.len());
+    let stats: Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+    let stages = stats["pipeline"]["stages"].as_array().unwrap();
+    let given = |name: &str| stages.iter().find(|stage| stage["stage"] == name).unwrap()["out"].clone();
+    assert_eq!(given("batch"), BATCHES, "the batches are not alike");
+    let threads = threads(&report);
+    for thread in &threads {
+        println!("{thread:?}");
+    }
+    for stage in ["load", "infer", "postprocess"] {
+        let of_stage = || threads.iter().filter(|thread| thread.name.starts_with(&format!("{stage}-")));
+        let calls_a_batch = of_stage().map(|thread| thread.calls).sum::<u64>().div_ceil(BATCHES);
+        assert!(calls_a_batch > 0, "{stage} calls nothing: {threads:?}");
+        for thread in of_stage().filter(|thread| thread.allocations > 0) {
+            assert!(thread.last <= BEGIN * calls_a_batch, "{calls_a_batch} calls a batch, {thread:?}");
+        }
+        assert!(of_stage().any(|thread| thread.calls > 2 * BEGIN * calls_a_batch), "{threads:?}");
+    }
 }

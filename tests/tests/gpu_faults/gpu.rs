@@ -190,7 +190,7 @@ fn memory_that_others_take_meanwhile_costs_no_row() {
         command
     };
     let undisturbed = rows(&command().output().unwrap());
-    let allocations: usize = fs::read_to_string(&report).unwrap().trim().parse().unwrap();
+    let allocations: usize = fs::read_to_string(&report).unwrap().lines().next().unwrap().parse().unwrap();
     let (mut refused_to_start, mut split) = (0, 0);
     for from in (1..=allocations).step_by(allocations.div_ceil(10)) {
         for count in [1, 3, 20] {
