@@ -95,6 +95,11 @@ impl ItemError {
     pub fn new(stage: StageName, kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { stage, kind, message: message.into() }
     }
+
+    /// A fault of this program: nothing came of a picture.
+    pub(crate) fn lost(stage: StageName) -> Self {
+        Self::new(stage, ErrorKind::Internal, "a picture was lost")
+    }
 }
 
 /// What ends a whole job.

@@ -162,10 +162,12 @@ impl ClassifyRanked {
             Ranked::NotFinite => return Err(not_finite()),
             Ranked::NoProbability(value) => return Err(no_probability(value)),
         };
-        let first = u32::from(self.desc.background);
+        let (first, most) = (u32::from(self.desc.background), self.desc.top.min(best.len()));
         let classes = best.into_iter().filter_map(|(value, score)| Some((value.checked_sub(first)?, score)));
         let above = classes.take(self.desc.top).take_while(|(_, score)| *score >= self.desc.threshold);
-        Ok(above.map(|(class, score)| self.desc.scored(class as usize, score)).collect())
+        let mut top = Vec::with_capacity(most);
+        top.extend(above.map(|(class, score)| self.desc.scored(class as usize, score)));
+        Ok(top)
     }
 }
 

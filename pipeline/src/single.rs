@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::decode::{DecodeOptions, Split, decode};
-use crate::error::{ErrorKind, ItemError, JobError, StageName};
+use crate::error::{ItemError, JobError, StageName};
 use crate::frame::{Decoder, Encoded, Item, Origin, PictureInfo, Ranked, Ranking, Results, Work};
 use crate::gpu::{Answer, Gpu, LaneOptions, Precision, Single};
 use crate::model::load::Model;
@@ -80,7 +80,7 @@ impl Classifier {
     pub fn new(gpu: &Gpu, model: &Model, options: &Options) -> Result<Self, JobError> {
         let desc = ClassifyDesc::of(model.labels.clone(), &model.card.output);
         let ranks = ClassifyRanked::ranks(&desc);
-        let lane = LaneOptions { precision: options.precision, batch: std::num::NonZeroUsize::MIN, ranks };
+        let lane = LaneOptions { precision: options.precision, ranks };
         let single = Single::new(gpu, model, &lane)?;
         let on_gpu = single.decodes() && options.path != DecodePath::Cpu;
         Ok(Self {
@@ -124,7 +124,7 @@ impl Classifier {
     /// The file as the GPU takes it.
     fn work(&mut self, bytes: Vec<u8>) -> Result<Result<Work, ItemError>, JobError> {
         let encoded = self.item(Some(Encoded { bytes: bytes.into(), share: None }));
-        let mut work = Err(lost());
+        let mut work = Err(ItemError::lost(StageName::Decode));
         self.split.process(encoded, &mut |item| work = item.payload)?;
         Ok(work.and_then(|work| match (work, self.options.path) {
             (Work::Jpeg { bytes, desc, .. }, DecodePath::Hybrid) => {
@@ -141,10 +141,10 @@ impl Classifier {
         let (info, ranked): (PictureInfo, Ranked) = match answer {
             Answer::Ranked(info, ranked) => (info, ranked),
             Answer::Failed(error) => return Ok(Err(error)),
-            Answer::NotDecoded => return Ok(Err(lost())),
+            Answer::NotDecoded => return Ok(Err(ItemError::lost(StageName::Decode))),
         };
         let ranking = Ranking { items: vec![self.item(info)], ranked: vec![ranked] };
-        let mut results = Err(lost());
+        let mut results = Err(ItemError::lost(StageName::Decode));
         self.rows.process(ranking, &mut |item| results = item.payload)?;
         Ok(results)
     }
@@ -152,8 +152,4 @@ impl Classifier {
     fn item<T>(&self, payload: T) -> Item<T> {
         Item::new(0, Arc::clone(&self.origin), Ok(payload))
     }
-}
-
-fn lost() -> ItemError {
-    ItemError::new(StageName::Decode, ErrorKind::Internal, "a picture was lost")
 }

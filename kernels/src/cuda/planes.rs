@@ -8,13 +8,13 @@ use crate::error::KernelError;
 const ALIGNMENT: usize = 256;
 /// Memory is taken in multiples of this.
 const GRANULE_BYTES: usize = 2 << 20;
-/// What fresh memory is filled with.
-const BLANK: u8 = 0xa5;
+/// What memory is filled with that is to be written: fresh one, and where it is looked at whether it was.
+pub(super) const BLANK: u8 = 0xa5;
 /// Memory below this is kept however little of it is used.
 const KEEP_BYTES: usize = 256 << 20;
 
 /// A plane in memory of the GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plane {
     /// First byte.
     pub address: u64,

@@ -9,8 +9,8 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use ocellus_kernels::picture::{ChromaSampling, Orientation, PictureDesc, PixelFormat};
 
-use super::on_threads;
 use crate::error::JobError;
+use crate::gpu::on_threads;
 use crate::stage::Cancel;
 
 /// How the colours of made pictures are stored.
@@ -151,7 +151,7 @@ fn each<T: Send>(
         let numbers = first..desc.pictures.min(first + share);
         numbers.map(one).collect::<Result<Vec<T>, JobError>>()
     };
-    let parts = on_threads((0..desc.pictures).step_by(share).map(|first| move || part(first)))?;
+    let parts = on_threads((0..desc.pictures).step_by(share), part).into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(parts.into_iter().flatten().collect())
 }
 

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use ocellus_kernels::cpu::preprocess::Preprocessor;
 use ocellus_kernels::engine::Engine;
 
-use super::{Measurement, on_threads, repeat};
+use super::{Measurement, repeat};
 use crate::decode::{DecodeOptions, decode};
 use crate::error::JobError;
 use crate::frame::Picture;
+use crate::gpu::on_threads;
 use crate::infer::cpu_engine;
 use crate::model::load::Model;
 use crate::stage::Cancel;
@@ -80,18 +81,16 @@ fn rate<W: Send>(
     workers: &mut [W],
     work: impl Fn(&mut W, usize) -> Result<(), JobError> + Sync,
 ) -> Result<f64, JobError> {
-    let (next, work, started) = (&AtomicUsize::new(0), &work, Instant::now());
-    let counts = on_threads(workers.iter_mut().map(|worker| {
-        move || {
-            let mut count = 0;
-            while count == 0 || started.elapsed() < PASS {
-                work(worker, next.fetch_add(1, Relaxed))?;
-                count += 1;
-            }
-            Ok(count)
+    let (next, started) = (AtomicUsize::new(0), Instant::now());
+    let counts = on_threads(workers.iter_mut(), |worker| {
+        let mut count = 0;
+        while count == 0 || started.elapsed() < PASS {
+            work(worker, next.fetch_add(1, Relaxed))?;
+            count += 1;
         }
-    }))?;
-    Ok(counts.iter().sum::<usize>() as f64 / started.elapsed().as_secs_f64())
+        Ok(count)
+    });
+    Ok(counts.into_iter().sum::<Result<usize, JobError>>()? as f64 / started.elapsed().as_secs_f64())
 }
 
 /// Images a second of the network in one pass.

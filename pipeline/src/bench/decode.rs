@@ -12,9 +12,9 @@ use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::picture::PictureDesc;
 
 use super::corpus::{self, CorpusDesc};
-use super::{Measurement, on_threads, repeat};
+use super::{Measurement, repeat};
 use crate::error::JobError;
-use crate::gpu::{Gpu, Placed, place, planes_bytes};
+use crate::gpu::{Gpu, Placed, on_threads, place, planes_bytes};
 use crate::stage::Cancel;
 
 /// Passes before the first that counts.
@@ -90,17 +90,14 @@ fn engines_px_per_s(device: &Device, jpeg: &Jpeg) -> Option<f64> {
 fn rate(workers: &mut [Worker], files: &[Vec<u8>]) -> Result<f64, JobError> {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
-    let counts = on_threads(workers.iter_mut().map(|worker| {
-        let next = &next;
-        move || {
-            let mut count = 0;
-            while count == 0 || started.elapsed() < PASS {
-                count += worker.decode(files, next.fetch_add(1, Relaxed))?;
-            }
-            Ok(count)
+    let counts = on_threads(workers.iter_mut(), |worker| {
+        let mut count = 0;
+        while count == 0 || started.elapsed() < PASS {
+            count += worker.decode(files, next.fetch_add(1, Relaxed))?;
         }
-    }))?;
-    Ok(counts.iter().sum::<usize>() as f64 / started.elapsed().as_secs_f64())
+        Ok(count)
+    });
+    Ok(counts.into_iter().sum::<Result<usize, JobError>>()? as f64 / started.elapsed().as_secs_f64())
 }
 
 /// One thread's decoders and memory.
@@ -135,7 +132,7 @@ impl Worker {
             .cycle()
             .skip(batch * self.batch % files.len())
             .zip(&places)
-            .map(|(bytes, placed)| JpegFile { bytes, path: self.path, planes: &placed.planes })
+            .map(|(bytes, placed)| JpegFile { bytes, path: self.path, planes: placed.planes() })
             .collect();
         let served = self.decoder.decode(&self.arena, &batch_files)?;
         let others = served.iter().filter(|&&served| served != Some(self.path)).count();

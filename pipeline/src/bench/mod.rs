@@ -8,10 +8,9 @@ pub mod latency;
 pub mod preprocess;
 
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{JobError, panic_message};
+use crate::error::JobError;
 use crate::frame::Decoder;
 use crate::stage::Cancel;
 
@@ -86,22 +85,6 @@ fn repeat(
     timed(runs, RUN_TIME)
 }
 
-/// What each of the works gives, in their order, all at once on threads of their own.
-fn on_threads<T, W>(works: impl Iterator<Item = W>) -> Result<Vec<T>, JobError>
-where
-    T: Send,
-    W: FnOnce() -> Result<T, JobError> + Send,
-{
-    thread::scope(|scope| {
-        let threads: Vec<_> = works.map(|work| scope.spawn(work)).collect();
-        let ended = threads.into_iter().map(|thread| {
-            let panicked = |panic: Box<_>| JobError::Panic { stage: "bench", message: panic_message(&*panic) };
-            thread.join().map_err(panicked)?
-        });
-        ended.collect()
-    })
-}
-
 /// Events a second once they come steadily: a rate for each second, the first one left out.
 #[derive(Debug, Default)]
 pub struct SteadyRate {
@@ -174,15 +157,6 @@ mod tests {
         assert!(matches!(repeat(&cancel, 1, 5, &mut run), Err(JobError::Usage(_))));
         cancel.set();
         assert!(matches!(repeat(&cancel, 0, 1, || Ok(1.0)), Err(JobError::Interrupted)));
-    }
-
-    #[test]
-    fn threads_give_their_results_in_order_and_fail_as_one() {
-        assert_eq!(on_threads((0..5).map(|n| move || Ok(n * n))).unwrap(), [0, 1, 4, 9, 16]);
-        let works = (0..3).map(|n| move || if n == 1 { Err(JobError::Interrupted) } else { Ok(n) });
-        assert!(matches!(on_threads(works), Err(JobError::Interrupted)));
-        let panics = on_threads((0..2).map(|n| move || if n == 1 { panic!("made up") } else { Ok(n) }));
-        assert!(panics.unwrap_err().to_string().contains("made up"));
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl Set {
         let mut pictures = Vec::with_capacity(batch);
         for _ in 0..batch {
             let placed = place(&mut arena, desc)?;
-            placed.planes.iter().try_for_each(|plane| noise.fill(&arena, plane))?;
+            placed.planes().iter().try_for_each(|plane| noise.fill(&arena, plane))?;
             pictures.push(placed.picture());
         }
         Ok(Self { pictures, output: DeviceMemory::new(stream, batch * output_bytes)?, arena })

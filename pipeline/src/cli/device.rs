@@ -155,14 +155,7 @@ pub(super) fn choose(job: &JobDesc, models: &[Classifier], threads: usize, stop:
         // Whatever was stopped has an error of its own.
         let cause = |error| if stop.is_set() { JobError::Interrupted } else { error };
         let batch = job.batch.and_then(NonZeroUsize::new).or(NonZeroUsize::new(GPU_BATCH));
-        let (lanes, left_out) = lanes(gpus, models, batch.unwrap_or(NonZeroUsize::MIN), stop).map_err(cause)?;
-        let mut warnings = left_out;
-        for warning in lanes.iter().flat_map(Lane::warnings) {
-            // What is wrong with the cache is said by all of them.
-            if !warnings.contains(warning) {
-                warnings.push(warning.clone());
-            }
-        }
+        let (lanes, warnings) = lanes(gpus, models, batch.unwrap_or(NonZeroUsize::MIN), stop).map_err(cause)?;
         Ok(Chosen { warnings, backend: Backend::Gpus(lanes), ignored: None, note: None })
     };
     let only_gpu = models.iter().any(|model| model.precision.is_some_and(|precision| precision != Precision::Fp32));
@@ -202,7 +195,8 @@ fn ignored_on_the_cpu(models: &[Classifier]) -> Option<String> {
     (!keys.is_empty()).then(|| format!("{}: {why}", keys.join(", ")))
 }
 
-/// Lanes on these GPUs, and a line for each that is left out: of [`Gpus::All`] those that cannot, unless none can.
+/// Lanes on these GPUs, and what the user should know: also a line for each that is left out, of [`Gpus::All`] those that
+/// cannot, unless none can.
 pub(super) fn lanes(
     gpus: &Gpus,
     models: &[Classifier],
@@ -238,8 +232,15 @@ pub(super) fn lanes(
         let none = || KernelError::gpu("there is no GPU on this machine").into();
         return Err(failed.into_iter().next().map_or_else(none, |(_, error)| error));
     }
-    let left_out = failed.into_iter().map(|(ordinal, error)| format!("cuda:{ordinal} is left out: {error}"));
-    Ok((lanes, left_out.collect()))
+    let mut warnings: Vec<_> =
+        failed.into_iter().map(|(ordinal, error)| format!("cuda:{ordinal} is left out: {error}")).collect();
+    for warning in lanes.iter().flat_map(Lane::warnings) {
+        // What is wrong with the cache is said by all of them.
+        if !warnings.contains(warning) {
+            warnings.push(warning.clone());
+        }
+    }
+    Ok((lanes, warnings))
 }
 
 fn lane_model(model: &Classifier) -> LaneModel<'_> {

@@ -94,7 +94,8 @@ impl Infer {
     fn run(&mut self, items: Vec<Item<Loaded>>, arena: &PlaneArena) -> Result<Ran, KernelError> {
         let pictures: Vec<_> = items.iter().filter_map(|item| item.payload.as_ref().ok()).map(|l| l.picture).collect();
         if pictures.is_empty() {
-            let items = items.into_iter().map(|item| item.and_then(|_| Err(lost()))).collect();
+            let items =
+                items.into_iter().map(|item| item.and_then(|_| Err(ItemError::lost(StageName::Preprocess)))).collect();
             return Ok(Ran::UnderWay(self.pending(items, Results::Read(Vec::new()))));
         }
         self.trace.begin(self.engine.stream(), pictures.len())?;
@@ -117,7 +118,7 @@ impl Infer {
         }
         let mut transforms = transforms.into_iter();
         let mut info = |loaded: Loaded| {
-            let transform = transforms.next().ok_or_else(lost)?;
+            let transform = transforms.next().ok_or_else(|| ItemError::lost(StageName::Preprocess))?;
             let [width_px, height_px] = loaded.picture.desc.upright_size().map(|px| px as u32);
             Ok(PictureInfo { width_px, height_px, decoder: loaded.decoder, partial: loaded.partial, transform })
         };
@@ -176,10 +177,6 @@ fn network(engine: &mut CudaEngine, images: usize) -> Result<&mut Network, Kerne
 
 fn missing() -> KernelError {
     KernelError::invalid("infer", "the engine has no network for this batch")
-}
-
-fn lost() -> ItemError {
-    ItemError::new(StageName::Preprocess, ErrorKind::Internal, "a picture was lost")
 }
 
 /// Copies of a model's network, which take batches in turn.

@@ -134,13 +134,15 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
     ) -> Result<Vec<Result<Loaded, ItemError>>, JobError> {
         let descs: Vec<Option<PictureDesc>> = works.iter().map(known_desc).collect();
         arena.begin(descs.iter().flatten().map(planes_bytes).sum())?;
-        let placed = descs.iter().map(|desc| desc.as_ref().map(|desc| place(arena, desc)).transpose());
-        let placed = placed.collect::<Result<Vec<Option<Placed>>, KernelError>>()?;
+        let mut placed = Vec::with_capacity(works.len());
+        for desc in &descs {
+            placed.push(desc.as_ref().map(|desc| place(arena, desc)).transpose()?);
+        }
         let mut files = Vec::with_capacity(works.len());
         for (item, placed) in works.iter().zip(&placed) {
             if let (Ok(Work::Jpeg { bytes, decoder, .. }), Some(placed)) = (&item.payload, placed) {
                 let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
-                files.push(JpegFile { bytes, path, planes: &placed.planes });
+                files.push(JpegFile { bytes, path, planes: placed.planes() });
             }
         }
         let mut served = match &mut self.jpeg {
@@ -198,7 +200,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
 
     fn upload(&mut self, arena: &PlaneArena, picture: &Picture, placed: &Placed) -> Result<(), KernelError> {
         let row_bytes = 3 * picture.width_px as usize;
-        placed.planes.iter().try_for_each(|plane| self.uploader.upload(&picture.rgb, row_bytes, arena, plane))
+        placed.planes().iter().try_for_each(|plane| self.uploader.upload(&picture.rgb, row_bytes, arena, plane))
     }
 }
 
@@ -277,15 +279,20 @@ where
 /// A picture's place in the arena.
 pub(crate) struct Placed {
     desc: PictureDesc,
-    /// As many as it has.
-    pub(crate) planes: Vec<Plane>,
+    /// The first ones, as many as it has.
+    planes: [Plane; 3],
 }
 
 impl Placed {
+    /// As many as it has.
+    pub(crate) fn planes(&self) -> &[Plane] {
+        &self.planes[..self.desc.planes()]
+    }
+
     /// As preprocessing takes it.
     pub(crate) fn picture(&self) -> DevicePicture {
         let mut planes = [DevicePlane::default(); 3];
-        for (to, from) in planes.iter_mut().zip(&self.planes) {
+        for (to, from) in planes.iter_mut().zip(self.planes()) {
             *to = DevicePlane { address: from.address, pitch_bytes: from.pitch_bytes };
         }
         DevicePicture { desc: self.desc, planes }
@@ -298,11 +305,12 @@ impl Placed {
 
 /// Room for a picture.
 pub(crate) fn place(arena: &mut PlaneArena, desc: &PictureDesc) -> Result<Placed, KernelError> {
-    let plane = |n| {
+    let mut planes = [Plane::default(); 3];
+    for (n, plane) in planes.iter_mut().enumerate().take(desc.planes()) {
         let [row_bytes, rows] = desc.plane_size(n);
-        arena.plane(row_bytes, rows)
-    };
-    Ok(Placed { desc: *desc, planes: (0..desc.planes()).map(plane).collect::<Result<_, _>>()? })
+        *plane = arena.plane(row_bytes, rows)?;
+    }
+    Ok(Placed { desc: *desc, planes })
 }
 
 /// The planes of a work, where they are known before it is done.

@@ -65,8 +65,6 @@ pub const LOADERS: usize = 10;
 pub struct LaneOptions {
     /// Arithmetic.
     pub precision: Precision,
-    /// Most images in one run of the network.
-    pub batch: NonZeroUsize,
     /// Values of the output that are ranked, at most [`MAX_K`].
     pub ranks: usize,
 }
@@ -259,16 +257,16 @@ pub fn room(lanes: usize) -> usize {
     2 * lanes
 }
 
-/// Does something with each value at the same time; a panic is its error.
-fn on_threads<T: Send, U: Send>(
-    values: Vec<T>,
+/// Does something with each value at the same time, on threads of their own; a panic is its error.
+pub(crate) fn on_threads<T: Send, U: Send>(
+    values: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> Result<U, JobError> + Sync,
 ) -> Vec<Result<U, JobError>> {
     let work = &work;
     thread::scope(|scope| {
         let threads: Vec<_> = values.into_iter().map(|value| scope.spawn(move || work(value))).collect();
         let panicked = |panic: Box<dyn Any + Send>| {
-            Err(JobError::Panic { stage: "start", message: panic_message(panic.as_ref()) })
+            Err(JobError::Panic { stage: "worker", message: panic_message(panic.as_ref()) })
         };
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
     })
@@ -332,7 +330,7 @@ fn networks(
 
 /// What runs a model alone on a GPU, and the largest batch of its network.
 fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
-    let LaneOptions { precision, ranks, .. } = *options;
+    let LaneOptions { precision, ranks } = *options;
     let (priority, copies) = (Priority::Low, NonZeroUsize::MIN);
     let name = name_of(gpu);
     infer_beside(gpu, (&name, 0), &LaneModel { model, precision, ranks, priority, copies }, batch, under_way(1))
@@ -402,4 +400,20 @@ pub(crate) fn kernels_around(model: &Model, schedule: &Schedule) -> Vec<KernelSp
     // Which classes are ranked, and how many, is no matter of the kernel.
     let rank = |output: &schedule::Placed| softmax_top_k(&output.tensor, scores(model), TopKLayout { k: 1 }).kernel;
     before.into_iter().chain(schedule.outputs.first().map(rank)).chain([Jpeg::kernel()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_give_their_results_in_order_and_fail_each_for_itself() {
+        let ended = on_threads(0..4, |n| match n {
+            1 => Err(JobError::Interrupted),
+            2 => panic!("made up"),
+            n => Ok(n * n),
+        });
+        assert!(matches!(ended[..], [Ok(0), Err(JobError::Interrupted), Err(_), Ok(9)]), "{ended:?}");
+        assert!(ended[2].as_ref().unwrap_err().to_string().contains("made up"));
+    }
 }

@@ -93,7 +93,7 @@ impl GpuSteps {
 
 impl Steps for GpuSteps {
     fn run(&mut self, item: &Item<()>, encoded: &Encoded) -> Result<Result<Stepped, ItemError>, JobError> {
-        let lost = || ItemError::new(StageName::Decode, ErrorKind::Internal, "a picture was lost");
+        let lost = || ItemError::lost(StageName::Decode);
         let file = Encoded { bytes: encoded.bytes.clone(), share: None };
         let input = item.with(Ok(Some(file)));
         let mut work = None;

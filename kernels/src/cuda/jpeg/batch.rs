@@ -11,7 +11,7 @@ use super::turns::Turns;
 use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::clock::Spans;
 use crate::cuda::memory::DeviceMemory;
-use crate::cuda::planes::{Plane, PlaneArena};
+use crate::cuda::planes::{BLANK, Plane, PlaneArena};
 use crate::cuda::stream::{Event, Stream, Waiting};
 use crate::error::KernelError;
 
@@ -146,14 +146,13 @@ impl Batch {
         arena: &PlaneArena,
         file: &JpegFile<'_>,
     ) -> Result<Option<bool>, KernelError> {
-        const POISON: u8 = 0xa5;
         let Self { inspector, decoder, path: JpegPath::Hardware, stream, .. } = self else { return Ok(None) };
         let Ok(inspected) = inspector.inspect(file.bytes) else { return Ok(None) };
         let Some(plane) = file.planes.first().filter(|_| has_planes(&inspected, file)) else { return Ok(None) };
         stream.device().bind()?;
         let bytes = plane.pitch_bytes as usize * plane.rows as usize;
         let (busy, copy) = (DeviceMemory::new(stream, DELAY_BYTES)?, DeviceMemory::new(stream, bytes)?);
-        arena.fill(plane, POISON)?;
+        arena.fill(plane, BLANK)?;
         stream.synchronize()?;
         for _ in 0..DELAYS {
             busy.fill(0)?;
@@ -165,6 +164,6 @@ impl Batch {
         let mut samples = vec![0; bytes];
         copy.read(&mut samples)?;
         decoded.map_err(failed)?;
-        Ok(Some(samples.iter().all(|&sample| sample == POISON)))
+        Ok(Some(samples.iter().all(|&sample| sample == BLANK)))
     }
 }

@@ -5,15 +5,14 @@ use crate::cuda::device::Device;
 use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::PinnedMemory;
 use crate::cuda::module::{Function, Shape, Value};
+use crate::cuda::planes::BLANK;
 use crate::cuda::stream::Stream;
 use crate::error::KernelError;
 use crate::jit::KernelSpec;
 
-/// Samples that are looked at.
+/// Samples that are looked at. They are [`BLANK`] before: a picture one of whose planes ends with samples that all have this
+/// value is taken for skipped, and decoded once more by another decoder.
 const SAMPLES: usize = 16;
-/// What they are before. A picture one of whose planes ends with samples that all have this value is taken for skipped, and
-/// decoded once more by another decoder.
-const POISON: u8 = 0xa5;
 /// Bytes of a tail as the kernel reads it.
 const TAIL_BYTES: usize = 16;
 /// Threads of a block.
@@ -88,7 +87,7 @@ impl Proof {
     pub(super) fn written(&self, stream: &Stream, tails: &[Tail]) -> Result<Vec<bool>, KernelError> {
         self.launch(stream, tails.len(), self.seen.address())?;
         let samples = self.seen.bytes().chunks_exact(SAMPLES);
-        Ok(tails.iter().zip(samples).map(|(tail, samples)| samples[..tail.len].iter().any(|&s| s != POISON)).collect())
+        Ok(tails.iter().zip(samples).map(|(tail, samples)| samples[..tail.len].iter().any(|&s| s != BLANK)).collect())
     }
 
     /// Runs the kernel and waits for it, also after an error.
@@ -97,7 +96,7 @@ impl Proof {
         let shape = Shape { grid: [threads.div_ceil(BLOCK).max(1), 1, 1], block: BLOCK, shared_bytes: 0 };
         let address = self.tails.address();
         let args =
-            [Value::Address(address), Value::Address(seen), Value::I32(count as i32), Value::I32(i32::from(POISON))];
+            [Value::Address(address), Value::Address(seen), Value::I32(count as i32), Value::I32(i32::from(BLANK))];
         // SAFETY: the arguments are those of the kernel; the tails are ends of planes, which the caller of the decoder borrows
         // until all this is done; both memories have room for so many, and are not looked at before the wait.
         let launched = unsafe { self.function.launch(stream, shape, &args, false) };

@@ -21,7 +21,7 @@ use crate::cli::say;
 use crate::cli::stages::{Classifier, Labelled};
 use crate::error::{ItemError, JobError};
 use crate::frame::Decoder;
-use crate::gpu::{LOADERS, Lane, Precision};
+use crate::gpu::{LOADERS, Precision};
 use crate::infer::cpu_engine;
 use crate::observe::trace;
 use crate::stage::Cancel;
@@ -132,9 +132,10 @@ impl<'a> E2eBench<'a> {
             parts.extend(network);
             parts.push(decoding);
         }
-        let (lanes, left_out) = lanes(gpus, models, batch, &signals.compiling).map_err(explained)?;
-        let warnings = left_out.iter().chain(lanes.iter().flat_map(Lane::warnings));
-        warnings.for_each(|warning| say(format_args!("warning: {warning}")));
+        let (lanes, warnings) = lanes(gpus, models, batch, &signals.compiling).map_err(explained)?;
+        for warning in warnings {
+            say(format_args!("warning: {warning}"));
+        }
         let images: Vec<_> = lanes.iter().map(|lane| (Arc::clone(lane.name()), lane.images())).collect();
         let job = Job::new(models, &self.corpus(), profile, signals)?;
         let items = job.items();

@@ -63,7 +63,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Probe<F> {
         resize: &PreprocessDesc,
         cpu: F,
     ) -> Result<Self, JobError> {
-        let options = |precision| LaneOptions { precision, batch: std::num::NonZeroUsize::MIN, ranks: 1 };
+        let options = |precision| LaneOptions { precision, ranks: 1 };
         let lane = |&precision| Ok((precision, infer(gpu, model, &options(precision), 1)?.0));
         let lanes = precisions.iter().map(lane).collect::<Result<Vec<_>, JobError>>()?;
         let jpeg = Jpeg::new(gpu).ok();
@@ -95,7 +95,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Probe<F> {
         let Some(LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, arena }))) = outcome else {
             return Ok(Err(too_large()));
         };
-        let nothing = || Err(ItemError::new(StageName::Decode, ErrorKind::Internal, "a picture was lost"));
+        let nothing = || Err(ItemError::lost(StageName::Decode));
         let loaded = items.into_iter().next().map_or_else(nothing, |item| item.payload);
         let probed = match loaded {
             Err(error) => Ok(Err(error)),

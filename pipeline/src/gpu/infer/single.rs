@@ -15,7 +15,7 @@ use ocellus_kernels::cuda::upload::Uploader;
 use super::super::batch::{planes_bytes, rgb_desc};
 use super::super::load::{Placed, decoder_of, place};
 use super::super::{LaneOptions, infer};
-use super::{Infer, lost, missing, network, ranked};
+use super::{Infer, missing, network, ranked};
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Decoder, PictureInfo, Ranked, Work};
 use crate::model::load::Model;
@@ -42,7 +42,7 @@ pub enum Answer {
 }
 
 impl Single {
-    /// Plans, compiles and uploads; `options.batch` does not matter.
+    /// Plans, compiles and uploads.
     ///
     /// # Errors
     /// Those of [`super::super::Lane::new`].
@@ -121,7 +121,7 @@ impl Single {
             (Some(&transform), Some(ranked)) => {
                 Answer::Ranked(PictureInfo { width_px, height_px, decoder, partial, transform }, ranked)
             }
-            _ => Answer::Failed(lost()),
+            _ => Answer::Failed(ItemError::lost(StageName::Preprocess)),
         })
     }
 
@@ -130,13 +130,13 @@ impl Single {
         match (work, &mut self.jpeg) {
             (Work::Jpeg { bytes, decoder, .. }, Some(jpeg)) => {
                 let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
-                let served = jpeg.decode(&self.arena, &[JpegFile { bytes, path, planes: &placed.planes }])?;
+                let served = jpeg.decode(&self.arena, &[JpegFile { bytes, path, planes: placed.planes() }])?;
                 Ok(served.first().copied().flatten().map(decoder_of))
             }
             (Work::Rgb(picture), _) => {
                 // What follows is behind it on the same stream.
                 let row_bytes = 3 * picture.width_px as usize;
-                let mut planes = placed.planes.iter();
+                let mut planes = placed.planes().iter();
                 planes.try_for_each(|plane| self.uploader.upload(&picture.rgb, row_bytes, &self.arena, plane))?;
                 Ok(Some(picture.decoder))
             }
