@@ -396,6 +396,9 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                 busy += counters.finished(work, done, outputs.len());
                 pace.took(values, busy);
                 place.close(&mut outputs);
+                if stage.is_done() {
+                    break;
+                }
             }
             Taken::Idle(room) => {
                 stage.idle(&mut |output| outputs.push(output))?;

@@ -34,6 +34,12 @@ pub trait Stage: Send {
         false
     }
 
+    /// Asked when the values taken are done: true where the stage can take no more, which others of its pool do then. At least
+    /// one of them must go on.
+    fn is_done(&self) -> bool {
+        false
+    }
+
     /// Called when the stage before has nothing under way for a moment, or when it is [due](Stage::due), to hand on what
     /// only waits for company. Afterwards it is no longer due.
     ///

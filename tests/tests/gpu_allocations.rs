@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 use ocellus::decode::{Decode, DecodeOptions, Split};
 use ocellus::error::{JobError, StageName};
 use ocellus::frame::{Branch, Encoded, Item, Picture, Tensor};
-use ocellus::gpu::{self, Collect, Gpu, InferParts, Lane, LaneModel, LoadParts, Precision, Priority, WorkBatcher};
+use ocellus::gpu::{
+    self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneModel, Lanes, LoadParts, Precision, Priority,
+    WorkBatcher,
+};
 use ocellus::model::load::Model;
 use ocellus::model::spec::ModelSpec;
 use ocellus::observe::trace::Recorder;
@@ -100,17 +103,22 @@ fn a_picture_on_the_gpu_costs_the_host_few_allocations() {
     let items = files.into_iter().cycle().take(BATCH * BATCHES);
     let items = (0..).zip(items).map(|(id, path)| Found { path, error: None }.into_item(id));
     let (ahead, split) = (ReadAhead::new(u64::MAX), Split::new(DecodeOptions::default(), true));
-    let reader = Then(ahead, PerItem::new(StageName::Decode, move || Ok(split.clone())).unwrap());
+    let reader = || {
+        let split = split.clone();
+        Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone())).unwrap())
+    };
 
     let warm = [(); 3].map(|()| Arc::new(Mutex::new((Counts::default(), 0))));
     let [of_load, of_infer, of_collect] = warm.each_ref().map(Arc::clone);
-    let load = |stage| Counted { stage: Tag { branch: 0, stage }, batches: 0, warm: Arc::clone(&of_load) };
+    let alive = Alive::new([stages.name], |line| panic!("{line}"));
+    let load = |load| Counted { stage: LaneLoad::new(0, load, alive.clone()), batches: 0, warm: Arc::clone(&of_load) };
     let parts = LoadParts::new(stages.parts, resizer(model.preprocess()), Arc::new(AtomicU64::new(0)));
     let infer = InferParts::new(stages.networks, resizer(model.preprocess()), stages.images, Arc::default());
-    let infer = Counted { stage: Branches(vec![Then(parts, infer)]), batches: 0, warm: of_infer };
-    let collect = Then(Collect, Branches(vec![Tag { branch: 0, stage: ClassifyRanked::new(classify) }]));
+    let lanes = Lanes::new(vec![Then(parts, infer)], reader(), alive.clone());
+    let infer = Counted { stage: lanes.clone(), batches: 0, warm: of_infer };
+    let collect = Then(Collect::new(lanes), Branches(vec![Tag { branch: 0, stage: ClassifyRanked::new(classify) }]));
     let pipeline = Pipeline::new(items, Cancel::default())
-        .and_then(|p| p.stage("read+split", reader))
+        .and_then(|p| p.stage("read+split", reader()))
         .and_then(|p| p.stage("batch", WorkBatcher::new(BATCH, usize::MAX)))
         .and_then(|p| p.pool("load", stages.loaders.into_iter().map(load).collect::<Vec<_>>()))
         .and_then(|p| p.room(gpu::room(1)).stage("infer", infer))

@@ -1,6 +1,6 @@
 //! Runs a job: `ocellus classify` and `ocellus run`.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use ocellus_kernels::jit::Stop;
 use tracing::info;
 
-use super::device::{Backend, Chosen, choose};
+use super::device::{Backend, Chosen, Device, Gpus, choose};
 use super::figures::{FiguresFile, Profile, STDOUT};
 use super::job::{JobDesc, blame_the_job, nothing_found};
 use super::log::Log;
 use super::metrics::{self, Facts, Metrics, Page};
 use super::progress::Progress;
-use super::stages::{Classifier, Labelled, Stages};
+use super::stages::{Classifier, Labelled, Stages, Warn};
 use super::stats::{START, Stats, Tally, stage_lines};
 use super::{Exit, say, signals};
 use crate::bench::infer::name_of;
-use crate::error::JobError;
+use crate::error::{JobError, printable};
 use crate::frame::Branch;
 use crate::gpu::Precision;
 use crate::observe::{cpu_time, peak_memory_bytes, trace};
@@ -93,7 +93,7 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         (page, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
     });
     let cpu_before = cpu_time();
-    let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier));
+    let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier, &progress));
     let outcome = match under_way.map(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -177,6 +177,15 @@ fn format_of(args: &JobDesc) -> Result<Format, JobError> {
     }
 }
 
+/// Says what goes wrong while the bar is there; also with -q, as what was wrong before.
+fn warn_around(progress: &Progress) -> Warn {
+    let progress = progress.clone();
+    Arc::new(move |warning| {
+        // A closed stderr is no reason to stop.
+        let _ = progress.around(io::stderr()).write_all(format!("warning: {}\n", printable(warning)).as_bytes());
+    })
+}
+
 /// Counters of the images that each GPU is given.
 fn images_by_device(backend: &Backend) -> Vec<(String, Arc<AtomicU64>)> {
     match backend {
@@ -196,7 +205,12 @@ impl Job {
     }
 
     /// All stages, at work.
-    fn pipeline(&self, backend: Backend, mut earlier: Earlier) -> Result<Pipeline<Labelled>, JobError> {
+    fn pipeline(
+        &self,
+        backend: Backend,
+        mut earlier: Earlier,
+        progress: &Progress,
+    ) -> Result<Pipeline<Labelled>, JobError> {
         let walk = Walk::new(self.inputs.clone(), self.skipped.clone(), self.cancel.clone());
         let resumed = Arc::clone(&self.resumed);
         let missing = walk.filter(move |found| {
@@ -214,10 +228,11 @@ impl Job {
             cancel: self.cancel.clone(),
             recorder: self.profile.recorder(),
             split: Arc::clone(&self.split),
+            warn: warn_around(progress),
         };
         match backend {
             Backend::Cpu { engines, batch } => stages.on_cpu(items, engines, batch),
-            Backend::Gpus(lanes) => stages.on_gpus(items, lanes),
+            Backend::Gpus(lanes) => stages.on_gpus(items, lanes, self.args.device == Device::Cuda(Gpus::All)),
         }
     }
 

@@ -233,7 +233,7 @@ pub(super) fn lanes(
         return Err(failed.into_iter().next().map_or_else(none, |(_, error)| error));
     }
     let mut warnings: Vec<_> =
-        failed.into_iter().map(|(ordinal, error)| format!("cuda:{ordinal} is left out: {error}")).collect();
+        failed.into_iter().map(|(ordinal, error)| left_out(&format!("cuda:{ordinal}"), &error)).collect();
     for warning in lanes.iter().flat_map(Lane::warnings) {
         // What is wrong with the cache is said by all of them.
         if !warnings.contains(warning) {
@@ -241,6 +241,11 @@ pub(super) fn lanes(
         }
     }
     Ok((lanes, warnings))
+}
+
+/// What is said of a GPU that the job begins without.
+pub(super) fn left_out(gpu: &str, error: &JobError) -> String {
+    format!("{gpu} is left out: {error}")
 }
 
 fn lane_model(model: &Classifier) -> LaneModel<'_> {

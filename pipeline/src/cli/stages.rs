@@ -9,11 +9,13 @@ use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::jpeg::Jpeg;
 use ocellus_kernels::engine::Engine;
 
+use super::device::left_out;
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
 use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, Results, Work};
 use crate::gpu::{
-    self, Collect, Gpu, InferParts, Lane, Load, LoadOutcome, LoadParts, Named, Precision, Priority, WorkBatcher,
+    self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneStages, Lanes, Load, LoadOutcome, LoadParts, NotReady,
+    Precision, Priority, WorkBatcher,
 };
 use crate::infer::Infer;
 use crate::model::load::Model;
@@ -54,10 +56,16 @@ pub(super) struct Stages<'a> {
     pub(super) recorder: Recorder,
     /// Counts batches that the GPU had no memory for at once.
     pub(super) split: Arc<AtomicU64>,
+    pub(super) warn: Warn,
 }
+
+/// Tells the user while the job runs.
+pub(super) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Makes a stage anew.
 type Make<S> = Box<dyn FnMut() -> Result<S, JobError> + Send>;
+/// From files to who is to decode them. On one thread, so that the file is looked at while it is in the core's cache.
+type Reader = Then<ReadAhead, PerItem<Split, Make<Split>>>;
 /// From files to pictures on the CPU.
 type Decoder = Then<ReadLarge, PerItem<Decode, Make<Decode>>>;
 /// From files to each network's input on the CPU. On one thread: neither large files nor pictures in full size wait in a
@@ -89,37 +97,41 @@ impl Stages<'_> {
         self.in_order(results, latency)
     }
 
-    /// From files to results on GPUs, one lane each.
+    /// From files to results on GPUs, one lane each. `all_that_can` leaves out those that cannot begin.
     pub(super) fn on_gpus(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
         lanes: Vec<Lane>,
+        all_that_can: bool,
     ) -> Result<Pipeline<Labelled>, JobError> {
-        let decodes = lanes.iter().any(Lane::decodes);
+        let reader = self.reader(lanes.iter().any(Lane::decodes));
+        let redo = reader()?;
         // Before the source starts: nvJPEG takes its time.
-        let lanes = Lane::all_stages(lanes, self.decoder(), &self.recorder)?;
+        let lanes = self.lanes(lanes, all_that_can)?;
         let (count, resizer) = (lanes.len(), self.resizer());
         // What all of them take.
         let most_images = lanes.iter().map(|lane| lane.most_images).min().unwrap_or(1);
         let most_bytes = lanes.iter().map(|lane| lane.most_bytes).min().unwrap_or(0);
+        let warn = Arc::clone(&self.warn);
+        let alive = Alive::new(lanes.iter().map(|lane| Arc::clone(&lane.name)), move |line| warn(line));
         let (mut loaders, mut networks) = (Vec::new(), Vec::new());
-        for (branch, lane) in lanes.into_iter().enumerate() {
-            let named = |stage| Tag { branch, stage: Named { gpu: Arc::clone(&lane.name), stage } };
-            loaders.extend(lane.loaders.into_iter().map(named));
+        for (number, lane) in lanes.into_iter().enumerate() {
+            loaders.extend(lane.loaders.into_iter().map(|load| LaneLoad::new(number, load, alive.clone())));
             let parts = LoadParts::new(lane.parts, resizer()?, Arc::clone(&self.split));
             let infer = InferParts::new(lane.networks, resizer()?, lane.images, Arc::clone(&self.split));
-            networks.push(Named { gpu: lane.name, stage: Then(parts, infer) });
+            networks.push(Then(parts, infer));
         }
+        let lanes = Lanes::new(networks, redo, alive);
         let collector = || {
             let classify = self.models.iter().map(|model| ClassifyRanked::new(model.classify.clone()));
-            Then(Collect, Branches(Tag::each(classify)))
+            Then(Collect::new(lanes.clone()), Branches(Tag::each(classify)))
         };
         let latency = self.max_latency.map(Latency::new);
         let batcher = WorkBatcher::new(most_images, most_bytes);
         let results = self
-            .loaded(items, decodes, batcher, loaders, latency.as_ref())?
+            .loaded(items, reader, batcher, loaders, latency.as_ref())?
             .room(gpu::room(count))
-            .stage("infer", Branches(networks))?
+            .stage("infer", lanes.clone())?
             .pool("postprocess", (0..count).map(|_| collector()))?;
         let models = self.models.len();
         let results = if models == 1 { results } else { results.stage("join", Join::new(models))? };
@@ -139,15 +151,15 @@ impl Stages<'_> {
         let decoder = self.decoder();
         let loader = |_| Ok(Load::new(&gpu.device, Some(jpeg), decoder()?)?);
         let loaders = (0..workers).map(loader).collect::<Result<Vec<_>, JobError>>()?;
-        self.loaded(items, true, WorkBatcher::new(most_images, usize::MAX), loaders, None)?.stage("look", Look)
+        self.loaded(items, self.reader(true), WorkBatcher::new(most_images, usize::MAX), loaders, None)?
+            .stage("look", Look)
     }
 
-    /// From files to batches that `loaders` have brought to a GPU; where it `decodes` JPEG the CPU decodes only what it does
-    /// not.
+    /// From files to batches that `loaders` have brought to a GPU.
     fn loaded<L>(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
-        decodes: bool,
+        reader: impl Fn() -> Result<Reader, JobError>,
         batcher: WorkBatcher,
         loaders: Vec<L>,
         latency: Option<&Latency>,
@@ -155,17 +167,39 @@ impl Stages<'_> {
     where
         L: Stage<In = Vec<Item<Work>>, Out: 'static> + 'static,
     {
-        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
-        // On one thread, so that the file is looked at while it is in the core's cache.
-        let reader = || {
-            let split = split.clone();
-            Ok(Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone()))?))
-        };
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
         self.source(items, latency)?
             .pool("read+split", readers)?
             .stage("batch", batcher.with_deadline(latency.map(Latency::deadline)))?
             .pool("load", loaders)
+    }
+
+    /// Makes stages that read a file and see who is to decode it; where a GPU `decodes` JPEG the CPU decodes only what it does not.
+    fn reader(&self, decodes: bool) -> impl Fn() -> Result<Reader, JobError> {
+        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
+        move || {
+            let split = split.clone();
+            let make: Make<Split> = Box::new(move || Ok(split.clone()));
+            Ok(Then(ahead.clone(), PerItem::new(StageName::Decode, make)?))
+        }
+    }
+
+    /// The stages of the lanes: of those that can make them, or else all or none.
+    fn lanes(&self, lanes: Vec<Lane>, all_that_can: bool) -> Result<Vec<LaneStages<Decoder>>, JobError> {
+        let (mut able, mut failed) = (Vec::new(), Vec::new());
+        for stages in Lane::all_stages(lanes, self.decoder(), &self.recorder) {
+            match stages {
+                Ok(stages) => able.push(stages),
+                Err(not_ready) => failed.push(not_ready),
+            }
+        }
+        if able.is_empty() || !all_that_can {
+            return failed.into_iter().next().map_or(Ok(able), |not_ready| Err(not_ready.error));
+        }
+        for NotReady { gpu, error } in failed {
+            (self.warn)(&left_out(&gpu, &error));
+        }
+        Ok(able)
     }
 
     /// The items, in pools of the order that fits.
@@ -226,7 +260,8 @@ impl Stage for Look {
     fn process(&mut self, outcome: LoadOutcome, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         match outcome {
             LoadOutcome::Loaded(batch) => emit(batch.decoders()),
-            LoadOutcome::TooLarge(_) => {
+            // There is no other lane that could do it again.
+            LoadOutcome::TooLarge(_) | LoadOutcome::Again(_) => {
                 return Err(KernelError::gpu(
                     "no memory for the batches; a smaller --batch or fewer --workers need less",
                 )

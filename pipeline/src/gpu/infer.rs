@@ -18,11 +18,12 @@ pub use probe::{Probe, Probed};
 pub use single::{Answer, Single};
 use tracing::info;
 
+use super::lanes::{Lanes, without_payload};
 use super::lend::{Home, Lent};
-use super::load::{Content, Loaded, LoadedBatch};
+use super::load::{Content, LoadOutcome, Loaded, LoadedBatch};
 use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Ranking, Tensor};
+use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Ranking, Tensor, Work};
 use crate::observe::Recorder;
 use crate::stage::Stage;
 
@@ -48,6 +49,15 @@ pub struct Pending {
     model: usize,
     items: Vec<Item<PictureInfo>>,
     results: Results,
+}
+
+impl Pending {
+    /// Nobody wants it: its memory is used again.
+    fn discard(self) {
+        if let Results::UnderWay(results) = self.results {
+            results.give_back();
+        }
+    }
 }
 
 enum Results {
@@ -304,11 +314,24 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for
     }
 }
 
-/// The stage behind it: waits for each batch's results and reads them. The branch is the model.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Collect;
+/// The stage behind it: waits for each batch's results and reads them. Where its GPU is lost others do it again. The branch is
+/// the model.
+pub struct Collect<S, R> {
+    lanes: Lanes<S, R>,
+}
 
-impl Stage for Collect {
+impl<S, R> Collect<S, R> {
+    /// A stage behind these lanes.
+    pub fn new(lanes: Lanes<S, R>) -> Self {
+        Self { lanes }
+    }
+}
+
+impl<S, R> Stage for Collect<S, R>
+where
+    S: Stage<In = LoadOutcome, Out = Pending>,
+    R: Stage<In = Item<()>, Out = Item<Work>>,
+{
     type In = Pending;
     type Out = Branch<Ranking>;
 
@@ -318,9 +341,25 @@ impl Stage for Collect {
             Results::Read(ranked) => ranked,
             Results::UnderWay(results) => {
                 let images = items.iter().filter(|item| item.payload.is_ok()).count();
-                let ranked = ranked(&results, images).map_err(|error| JobError::from(error).on_gpu(&gpu))?;
-                results.give_back();
-                ranked
+                match ranked(&results, images) {
+                    Ok(ranked) => {
+                        results.give_back();
+                        ranked
+                    }
+                    Err(error) => {
+                        drop(results);
+                        let items: Vec<_> = items.iter().map(without_payload).collect();
+                        let parts = self.lanes.again(&gpu, error.into(), &items)?;
+                        return parts.into_iter().try_for_each(|part| match part.model {
+                            model if model == branch => self.process(part, emit),
+                            // The others have theirs from elsewhere.
+                            _ => {
+                                part.discard();
+                                Ok(())
+                            }
+                        });
+                    }
+                }
             }
         };
         emit(Branch { branch, value: Ranking { items, ranked } });

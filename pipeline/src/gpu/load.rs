@@ -61,6 +61,14 @@ pub enum LoadOutcome {
     Loaded(LoadedBatch),
     /// The GPU has no memory for all of it at once.
     TooLarge(Vec<Item<Work>>),
+    /// Its lane is lost: another one is to do it.
+    Again(Vec<Item<Work>>),
+}
+
+/// A batch that could not be loaded, and why.
+pub(super) struct Unloaded {
+    pub(super) works: Vec<Item<Work>>,
+    pub(super) error: JobError,
 }
 
 /// The stage: decodes a batch into planes in the GPU's memory, and uploads what the CPU has decoded. What the GPU's decoders
@@ -103,9 +111,9 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
     }
 
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
-    fn load(&mut self, works: Vec<Item<Work>>) -> Result<LoadOutcome, JobError> {
+    pub(super) fn load(&mut self, works: Vec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
         let Some(mut arena) = self.arenas.take() else {
-            return Err(KernelError::gpu("a batch was lost").into());
+            return Err(Unloaded { works, error: KernelError::gpu("a batch was lost").into() });
         };
         match self.fill(&mut arena, &works) {
             Ok(loaded) => {
@@ -113,17 +121,23 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
                 let items = items.map(|(item, loaded)| item.and_then(|_| loaded)).collect();
                 Ok(LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, arena })))
             }
-            Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
-                arena.release()?;
-                arena.give_back();
-                if let Some(mut other) = self.arenas.take_now() {
-                    other.release()?;
-                    other.give_back();
-                }
-                Ok(LoadOutcome::TooLarge(works))
-            }
-            Err(error) => Err(error),
+            Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => match self.release(arena) {
+                Ok(()) => Ok(LoadOutcome::TooLarge(works)),
+                Err(error) => Err(Unloaded { works, error: error.into() }),
+            },
+            Err(error) => Err(Unloaded { works, error }),
         }
+    }
+
+    /// Gives back the memory of this arena, and of the other one if nobody has it.
+    fn release(&self, mut arena: Lent<PlaneArena>) -> Result<(), KernelError> {
+        arena.release()?;
+        arena.give_back();
+        if let Some(mut other) = self.arenas.take_now() {
+            other.release()?;
+            other.give_back();
+        }
+        Ok(())
     }
 
     /// For every item its picture in the arena; what it says of failed items is not looked at.
@@ -209,7 +223,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F
     type Out = LoadOutcome;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(LoadOutcome)) -> Result<(), JobError> {
-        emit(self.load(works)?);
+        emit(self.load(works).map_err(|unloaded| unloaded.error)?);
         Ok(())
     }
 }
@@ -235,12 +249,12 @@ where
     }
 
     fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(LoadedBatch)) -> Result<(), JobError> {
-        let mut works = match self.load.load(works)? {
+        let mut works = match self.load.load(works).map_err(|unloaded| unloaded.error)? {
             LoadOutcome::Loaded(batch) => {
                 emit(batch);
                 return Ok(());
             }
-            LoadOutcome::TooLarge(works) => works,
+            LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => works,
         };
         if works.len() > 1 {
             let rest = works.split_off(works.len() / 2);
@@ -271,6 +285,7 @@ where
                 self.split.fetch_add(1, Relaxed);
                 self.parts(works, emit)?;
             }
+            LoadOutcome::Again(works) => self.parts(works, emit)?,
         }
         Ok(())
     }

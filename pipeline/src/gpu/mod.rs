@@ -1,12 +1,12 @@
 //! The GPU path: from JPEG files to the best classes without the host in between.
 //!
 //! ```text
-//! Work -> [WorkBatcher] -> [Load, a pool] -> [LoadParts, InferParts] -> [Collect] -> Ranking
+//! Work -> [WorkBatcher] -> [LaneLoad, a pool] -> [Lanes: LoadParts, InferParts] -> [Collect] -> Ranking
 //! ```
 //!
 //! Each GPU is a [`Lane`] with memory, streams and networks of its own. The loaders of all lanes are one pool, so that the
 //! next batch is taken by the first that is free; what they give goes on in the same lane. A lane has the networks of all
-//! models, which read the same planes.
+//! models, which read the same planes. What a lane was at when it is lost the others do again ([`Lanes`]).
 //!
 //! [`Load`] waits for its own batch, so that it knows of each file who decoded it before the next stage sees it; several
 //! of them keep the JPEG engines busy. [`InferParts`] only enqueues, [`Collect`] waits behind it. Memory and results go round:
@@ -14,9 +14,9 @@
 
 mod batch;
 mod infer;
+mod lanes;
 mod lend;
 mod load;
-mod named;
 mod trace;
 
 use std::any::Any;
@@ -29,9 +29,9 @@ use std::thread;
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
 pub use infer::{Answer, Collect, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
+pub use lanes::{Alive, LaneLoad, Lanes};
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};
-pub use named::Named;
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions, Planner};
 pub use ocellus_kernels::cuda::gpu::Gpu;
@@ -128,6 +128,8 @@ impl Lane {
         let batch = batch.min(largest);
         let jpeg = Jpeg::new(&gpu);
         if let Err(error) = &jpeg {
+            // A GPU that is lost is not one that lacks nvJPEG.
+            gpu.device.memory_bytes()?;
             warnings.push(format!("the CPU decodes: {error}"));
         }
         if lanes > 1 {
@@ -224,24 +226,23 @@ impl Lane {
         Ok(LaneStages { name, most_images, most_bytes, loaders, parts, networks, images })
     }
 
-    /// The stages of each of the lanes, all made at the same time.
-    ///
-    /// # Errors
-    /// As [`Lane::stages`].
+    /// The stages of each of the lanes, all made at the same time. Each fails for itself, as [`Lane::stages`] does.
     pub fn all_stages<F>(
         lanes: Vec<Self>,
         cpu: impl Fn() -> Result<F, JobError> + Sync,
         recorder: &Recorder,
-    ) -> Result<Vec<LaneStages<F>>, JobError>
+    ) -> Vec<Result<LaneStages<F>, NotReady>>
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
         let several = lanes.len() > 1;
+        let names: Vec<_> = lanes.iter().map(|lane| Arc::clone(&lane.name)).collect();
         let stages = on_threads(lanes, |lane| {
             let name = Arc::clone(&lane.name);
             lane.stages(&cpu, recorder).map_err(|error| if several { error.on_gpu(&name) } else { error })
         });
-        stages.into_iter().collect()
+        let named = names.into_iter().zip(stages);
+        named.map(|(gpu, stages)| stages.map_err(|error| NotReady { gpu, error })).collect()
     }
 }
 
@@ -272,9 +273,17 @@ pub(crate) fn on_threads<T: Send, U: Send>(
     })
 }
 
+/// A GPU that a job cannot begin with, and why.
+pub struct NotReady {
+    /// The GPU's name.
+    pub gpu: Arc<str>,
+    /// What it failed at.
+    pub error: JobError,
+}
+
 /// The stages of a [`Lane`] and what they go by.
 pub struct LaneStages<F> {
-    /// The GPU's name, for [`Named`].
+    /// The GPU's name, for [`Alive`].
     pub name: Arc<str>,
     /// Most images of a batch.
     pub most_images: usize,

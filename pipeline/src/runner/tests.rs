@@ -396,6 +396,41 @@ impl Stage for Lists {
     }
 }
 
+/// Takes so many portions of values.
+struct Few(u64);
+
+impl Stage for Few {
+    type In = u64;
+    type Out = u64;
+
+    fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
+        self.0 = self.0.saturating_sub(1);
+        emit(x);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+#[test]
+fn workers_that_are_done_leave_the_rest_to_others() {
+    for order in [Order::Input, Order::Completion] {
+        let pipeline = Pipeline::new(0..2000, Cancel::default()).unwrap().order(order);
+        let pipeline = pipeline.pool("few", [Few(1), Few(2), Few(u64::MAX), Few(30)]).unwrap();
+        let mut seen = Vec::new();
+        let outcome = pipeline.run(|x| {
+            seen.push(x);
+            Ok(())
+        });
+        outcome.end.unwrap();
+        assert!(order == Order::Completion || seen.is_sorted(), "{seen:?}");
+        seen.sort_unstable();
+        assert!(seen.iter().copied().eq(0..2000), "{seen:?}");
+    }
+}
+
 #[test]
 fn a_pool_of_nobody_is_refused() {
     let pool = Pipeline::new(0..5_u64, Cancel::default()).and_then(|p| p.pool("empty", Vec::<Pairs>::new()));

@@ -28,7 +28,7 @@ struct Settings {
   // The allocation that fails, counted from 1; 0: none.
   size_t failing_allocation;
   Others others;
-  // KIND:N:CODE, the call with which the context is lost.
+  // KIND:N:CODE or KIND:N:CODE:GPU, the call with which the context is lost.
   std::string losing_call;
   unsigned compute_capability;
   bool lazy_streams;

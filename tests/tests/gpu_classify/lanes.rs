@@ -108,10 +108,17 @@ fn a_gpu_with_little_memory_beside_another_changes_no_row() {
     assert!(split, "no batch was split");
 }
 
-/// A GPU that fails for good, at any moment: what is done is in the file, one line says which GPU and why, and a later job
-/// goes on.
+/// What is said of a GPU.
+fn warnings_about(gpu: &str, message: &str) -> Vec<String> {
+    let is_about = |line: &&str| line.starts_with("warning: ") && line.contains(gpu);
+    message.lines().filter(is_about).map(str::to_owned).collect()
+}
+
+/// A GPU that fails for good, at any moment. Where it is the only one, or one of a list at the start: what is done is in the
+/// file, one line says which GPU and why, and a later job goes on. Where others work: every row is there, and one line says
+/// so.
 #[test]
-fn a_gpu_that_fails_ends_the_job_by_name_and_resume_goes_on() {
+fn a_gpu_that_fails_ends_a_job_only_where_nobody_can_go_on() {
     let Some(fixture) = Fixture::new() else { return };
     if emulator().is_none() {
         return;
@@ -127,44 +134,83 @@ fn a_gpu_that_fails_ends_the_job_by_name_and_resume_goes_on() {
     };
     assert_eq!(command("cuda:0", &expected).status().unwrap().code(), Some(3));
     let expected = fs::read_to_string(&expected).unwrap();
-    let (mut failed, mut kept) = (0, 0);
-    for (device, order) in [("cuda:1", "input"), ("cuda:0,cuda:1", "input"), ("cuda:0,cuda:1", "completion")] {
-        // From before the start to the middle of the job.
-        for calls in [0, 100, 900, 1200, 1500] {
+    let lines = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let (mut failed, mut kept, mut left_out, mut lost) = (0, 0, 0, 0);
+    for (device, order) in
+        [("cuda:1", "input"), ("cuda:0,cuda:1", "input"), ("cuda:all", "input"), ("cuda:1,cuda:0", "completion")]
+    {
+        // From before the start, of which about 310 calls are, to the middle of the job.
+        for calls in [0, 100, 200, 300, 360, 600, 1200, 1500] {
             let mut job = command(device, &out);
             job.args(["--order", order]).env("OCELLUS_EMULATOR_FAILING_GPU", format!("1:{calls}"));
             let output = job.output().unwrap();
             let message = message(&output);
+            let said = warnings_about("cuda:1", &message);
             if output.status.code() == Some(3) {
-                // It was over before.
+                let all = fs::read_to_string(&out).unwrap();
+                assert_eq!(lines(&all), lines(&expected), "{device} {calls}: {message}");
+                assert!(order == "completion" || all == expected, "{device} {calls}");
+                assert!(said.len() <= 1, "{device} {calls}: {message}");
+                assert!(device != "cuda:1" || said.is_empty(), "{calls}: {message}");
+                left_out += usize::from(said.iter().any(|line| line.contains("cuda:1 is left out: ")));
+                lost += usize::from(said.iter().any(|line| line.contains("goes on without cuda:1: ")));
                 fs::remove_file(&out).unwrap();
                 continue;
             }
             assert_eq!(output.status.code(), Some(1), "{calls}: {message}");
+            assert!(device != "cuda:all", "{calls}: {message}");
             let last = message.lines().last().unwrap();
             assert!(last.starts_with("error: ") && last.contains("illegal memory access"), "{calls}: {message}");
             assert!(calls < 100 || last.contains("cuda:1"), "{calls}: {message}");
             failed += 1;
             let partial = PathBuf::from(format!("{}.partial", out.display()));
             if let Ok(done) = fs::read_to_string(&partial) {
+                assert_eq!(device, "cuda:1", "{calls}: {message}");
                 kept += 1;
                 assert!(message.contains("--resume continues it"), "{message}");
-                assert!(order == "completion" || expected.starts_with(&done), "{done}");
+                assert!(expected.starts_with(&done), "{done}");
             }
             let resumed = command("cuda:0", &out).arg("--resume").output().unwrap();
             assert_eq!(resumed.status.code(), Some(3), "{}", self::message(&resumed));
-            let all = fs::read_to_string(&out).unwrap();
-            let lines = |text: &str| {
-                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-                lines.sort();
-                lines
-            };
-            assert_eq!(lines(&all), lines(&expected), "{calls}");
-            assert!(order == "completion" || all == expected, "{calls}");
+            assert_eq!(fs::read_to_string(&out).unwrap(), expected, "{calls}");
             fs::remove_file(&out).unwrap();
         }
     }
-    assert!(failed > 5 && kept > 0, "{failed} jobs failed, {kept} of them with rows");
+    println!("{failed} jobs failed, {kept} of them with rows; a GPU was left out in {left_out}, lost in {lost}");
+    assert!(failed > 5 && kept > 0 && left_out > 3 && lost > 0);
+}
+
+/// GPUs that fail one after the other: the last one ends the job.
+#[test]
+fn a_job_ends_when_the_last_gpu_is_lost() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let files = many_files(&fixture);
+    let expected = rows(&fixture.command("cuda:0", &files, &["--batch", "2"]).output().unwrap());
+    for launch in [50, 80, 120] {
+        // All of them.
+        let mut job = with_gpus(fixture.command("cuda:all", &files, &["--batch", "2"]), 3);
+        let output = job.env("OCELLUS_EMULATOR_FAIL", format!("launch:{launch}:700")).output().unwrap();
+        let message = message(&output);
+        assert_eq!(output.status.code(), Some(1), "{launch}: {message}");
+        let last = message.lines().last().unwrap();
+        assert!(
+            last.starts_with("error: ") && last.contains("cuda:") && last.contains("illegal memory access"),
+            "{launch}: {message}"
+        );
+        let of_gpus = warnings_about("cuda:", &message);
+        assert!(of_gpus.len() <= 2, "{launch}: {message}");
+        let done: Vec<Value> =
+            String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(expected.starts_with(&done), "{launch}: {message}");
+        println!("launch {launch}: {} rows, {of_gpus:?}", done.len());
+    }
 }
 
 #[test]

@@ -57,6 +57,30 @@ fn each_model_says_what_it_says_alone() {
 }
 
 #[test]
+fn a_gpu_that_is_lost_costs_no_model_a_row() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let few = golden_files().into_iter().take(12).chain([fixture.file("text.jpg", b"no picture"), photo("rocket.jpg")]);
+    let files: Vec<PathBuf> = vec![few.collect::<Vec<_>>(); 6].concat();
+    let config = write(&fixture, "instances = 2");
+    let expected = expected(&fixture, &files, "cuda");
+    let (mut left_out, mut lost) = (0, 0);
+    for calls in [300, 600, 700, 800, 900, 1200] {
+        let failing = format!("1:{calls}");
+        let environment = [("OCELLUS_EMULATOR_GPUS", "2"), ("OCELLUS_EMULATOR_FAILING_GPU", failing.as_str())];
+        let output = run(&config, &files, "cuda:all", &environment);
+        assert_eq!(rows(&output), expected, "{calls}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        left_out += usize::from(said.contains("cuda:1 is left out: "));
+        lost += usize::from(said.contains("goes on without cuda:1: "));
+    }
+    println!("left out of {left_out} jobs, lost in the middle of {lost}");
+    assert!(lost > 0, "never in the middle");
+}
+
+#[test]
 fn with_two_gpus_or_little_memory_they_say_the_same() {
     let Some(fixture) = Fixture::new() else { return };
     if emulator().is_none() {

@@ -123,6 +123,56 @@ fn a_context_that_is_lost_anywhere_ends_the_job_in_order() {
     assert!(with_rows >= 5, "hardly any job had written a row: {lost:?}");
 }
 
+/// The same where another GPU works: nothing but a warning says that one was lost. Each row is there once, in its place.
+#[test]
+fn a_context_of_several_that_is_lost_anywhere_costs_no_row() {
+    if !is_emulator() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let files = vec![mixed(&fixture); 4].concat();
+    let options = ["--batch", "2", "--threads", "2", "--precision", "fp32", "--format", "jsonl", "-q"];
+    let command = || {
+        let mut command = fixture.command_on("cuda:all", &files, &options);
+        command.env("OCELLUS_EMULATOR_GPUS", "2");
+        command
+    };
+    let undisturbed = command().output().unwrap();
+    let whole = rows(&undisturbed);
+    let lose = |kind: &'static str| {
+        let (mut before, mut meanwhile) = (0, 0);
+        for first in (0..).map(|n: u32| 3_u64.pow(n)) {
+            let output = command().env("OCELLUS_EMULATOR_FAIL", format!("{kind}:{first}:700:1")).output().unwrap();
+            let said = text(&output.stderr);
+            assert_eq!(rows(&output), whole, "{kind}:{first}: {said}");
+            let warnings: Vec<_> = said.lines().filter(|line| line.contains("cuda:1")).collect();
+            match warnings[..] {
+                [] => break,
+                [one] if one.starts_with("warning: cuda:1 is left out: ") => before += 1,
+                [one] if one.starts_with("warning: the job goes on without cuda:1: ") => meanwhile += 1,
+                _ => panic!("{kind}:{first}: {said}"),
+            }
+        }
+        (kind, (before, meanwhile))
+    };
+    let queue = Mutex::new(KINDS.iter());
+    let lost = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(kind) = { queue.lock().unwrap().next() } {
+                    let (kind, counts) = lose(kind);
+                    lost.lock().unwrap().insert(kind, counts);
+                }
+            });
+        }
+    });
+    let lost = lost.into_inner().unwrap();
+    println!("kind: how often the GPU was lost before the job and during it: {lost:?}");
+    let meanwhile: usize = lost.values().map(|(_, meanwhile)| meanwhile).sum();
+    assert!(meanwhile > 0, "never during a job: {lost:?}");
+}
+
 /// nvJPEG alone fails from some call on: the CPU decodes what it does not.
 #[test]
 fn decoders_that_fail_from_some_call_on_cost_no_row() {

@@ -54,12 +54,16 @@ impl Fixture {
 
     /// A job on [`device`].
     fn command(&self, inputs: &[PathBuf], options: &[&str]) -> Command {
+        self.command_on(device(), inputs, options)
+    }
+
+    fn command_on(&self, device: &str, inputs: &[PathBuf], options: &[&str]) -> Command {
         // Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
         let mut command = Command::new("env");
         command.current_dir(workspace_root());
         command.args(["--default-signal=INT,TERM,XFSZ", "--"]).arg(ocellus().get_program());
         command.arg("classify").args(inputs).arg("--model").arg(self.path("net.onnx"));
-        command.args(["--device", device(), "--top", "3"]).args(options);
+        command.args(["--device", device, "--top", "3"]).args(options);
         command
     }
 

@@ -139,7 +139,7 @@ impl<'a> E2eBench<'a> {
         let images: Vec<_> = lanes.iter().map(|lane| (Arc::clone(lane.name()), lane.images())).collect();
         let job = Job::new(models, &self.corpus(), profile, signals)?;
         let items = job.items();
-        let measured = job.measure(job.stages.on_gpus(items, lanes)?, self.seconds, decoder_of)?;
+        let measured = job.measure(job.stages.on_gpus(items, lanes, *gpus == Gpus::All)?, self.seconds, decoder_of)?;
         let mut name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
         if images.len() > 1 {
             let given: Vec<_> = images.iter().map(|(gpu, images)| format!("{gpu} {}", images.load(Relaxed))).collect();

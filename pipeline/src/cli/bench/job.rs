@@ -64,6 +64,7 @@ impl<'a> Job<'a> {
             cancel: signals.cancel.clone(),
             recorder: profile.recorder(),
             split: Arc::default(),
+            warn: Arc::new(|warning| say(format_args!("warning: {warning}"))),
         };
         Ok(Self { stages, profile, paths, enough: Arc::default(), _folder: folder })
     }

@@ -1,0 +1,221 @@
+//! The lanes of a job together: a GPU may be lost at any call, and what it was at the others do again.
+//!
+//! The loaders of a lost lane give on what they have and end. What it had loaded already, or was computing, is read anew and
+//! goes through another lane, on the thread that finds out: so it keeps its place in the order of rows. Nothing of a batch is
+//! given on before all of it is enqueued, so that nothing comes twice. Only the last lane ends the job when it is lost.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ocellus_kernels::KernelError;
+
+use super::infer::Pending;
+use super::load::{Content, Load, LoadOutcome, LoadedBatch, Unloaded};
+use crate::error::JobError;
+use crate::frame::{Branch, Encoded, Item, Picture, Work};
+use crate::stage::Stage;
+
+/// The lanes of a job that work. Clones see the same ones.
+#[derive(Clone)]
+pub struct Alive(Arc<Roll>);
+
+struct Roll {
+    /// Each lane's GPU, and whether it works.
+    lanes: Mutex<Vec<(Arc<str>, bool)>>,
+    warn: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Alive {
+    /// All lanes work, on the GPUs of these names; `warn` is told of each that does not any more.
+    pub fn new(gpus: impl IntoIterator<Item = Arc<str>>, warn: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let lanes = gpus.into_iter().map(|gpu| (gpu, true)).collect();
+        Self(Arc::new(Roll { lanes: Mutex::new(lanes), warn: Box::new(warn) }))
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut Vec<(Arc<str>, bool)>) -> T) -> T {
+        look(&mut self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn has(&self, lane: usize) -> bool {
+        self.with(|lanes| lanes.get(lane).is_some_and(|(_, works)| *works))
+    }
+
+    fn first(&self) -> Result<usize, JobError> {
+        let first = self.with(|lanes| lanes.iter().position(|(_, works)| *works));
+        Ok(first.ok_or_else(|| KernelError::gpu("none is left"))?)
+    }
+
+    /// The lane of the GPU of this name.
+    fn lane(&self, gpu: &str) -> usize {
+        self.with(|lanes| lanes.iter().position(|(name, _)| **name == *gpu)).unwrap_or(usize::MAX)
+    }
+
+    /// Goes on without a lane where another one works.
+    ///
+    /// # Errors
+    /// The error itself, with the GPU's name, where it was the last one or the GPU is not at fault.
+    fn lose(&self, lane: usize, error: JobError) -> Result<(), JobError> {
+        let is_lost = matches!(error, JobError::Kernel(KernelError::Gpu { .. } | KernelError::OutOfMemory { .. }));
+        let line = self.with(|lanes| {
+            let others = lanes.iter().enumerate().any(|(n, (_, works))| n != lane && *works);
+            let Some((gpu, works)) = lanes.get_mut(lane) else { return Err(error) };
+            if !is_lost || !others {
+                return Err(error.on_gpu(gpu));
+            }
+            let first = std::mem::replace(works, false);
+            Ok(first.then(|| format!("the job goes on without {gpu}: {error}")))
+        })?;
+        if let Some(line) = line {
+            (self.0.warn)(&line);
+        }
+        Ok(())
+    }
+}
+
+/// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others.
+pub struct LaneLoad<F> {
+    lane: usize,
+    load: Load<F>,
+    alive: Alive,
+}
+
+impl<F> LaneLoad<F> {
+    /// A worker of this lane.
+    pub fn new(lane: usize, load: Load<F>, alive: Alive) -> Self {
+        Self { lane, load, alive }
+    }
+}
+
+impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLoad<F> {
+    type In = Vec<Item<Work>>;
+    type Out = Branch<LoadOutcome>;
+
+    fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        let value = if self.alive.has(self.lane) {
+            match self.load.load(works) {
+                Ok(outcome) => outcome,
+                Err(Unloaded { works, error }) => {
+                    self.alive.lose(self.lane, error)?;
+                    LoadOutcome::Again(works)
+                }
+            }
+        } else {
+            LoadOutcome::Again(works)
+        };
+        emit(Branch { branch: self.lane, value });
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        !self.alive.has(self.lane)
+    }
+}
+
+/// The stage behind it: gives each batch to the stage `S` of its lane, or of another one where that is lost. The stage `R`
+/// reads files anew. Clones are the same lanes.
+pub struct Lanes<S, R>(Arc<Mutex<All<S, R>>>);
+
+struct All<S, R> {
+    stages: Vec<S>,
+    reader: R,
+    alive: Alive,
+    /// Of the batch that is being enqueued.
+    pending: Vec<Pending>,
+}
+
+impl<S, R> Clone for Lanes<S, R> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S, R> Lanes<S, R>
+where
+    S: Stage<In = LoadOutcome, Out = Pending>,
+    R: Stage<In = Item<()>, Out = Item<Work>>,
+{
+    /// Lanes with these stages.
+    pub fn new(stages: Vec<S>, reader: R, alive: Alive) -> Self {
+        Self(Arc::new(Mutex::new(All { stages, reader, alive, pending: Vec::new() })))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut All<S, R>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Enqueues what the GPU of this name had enqueued and has not done, as it says by `error`.
+    ///
+    /// # Errors
+    /// Where no lane is left.
+    pub(super) fn again(&self, gpu: &str, error: JobError, items: &[Item<()>]) -> Result<Vec<Pending>, JobError> {
+        let mut pending = Vec::new();
+        self.with(|all| {
+            all.alive.lose(all.alive.lane(gpu), error)?;
+            let works = all.read(items)?;
+            all.run(all.alive.first()?, LoadOutcome::Again(works), &mut |part| pending.push(part))
+        })?;
+        Ok(pending)
+    }
+}
+
+impl<S, R> All<S, R>
+where
+    S: Stage<In = LoadOutcome, Out = Pending>,
+    R: Stage<In = Item<()>, Out = Item<Work>>,
+{
+    /// Enqueues a batch in a lane, or in the next one where that one is lost, and so on.
+    fn run(&mut self, lane: usize, outcome: LoadOutcome, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        // Where there is one lane nobody does it again.
+        let items = if self.stages.len() > 1 { items_of(&outcome) } else { Vec::new() };
+        let (mut lane, mut next) = (lane, outcome);
+        loop {
+            if self.alive.has(lane) {
+                let stage = self.stages.get_mut(lane).ok_or_else(|| KernelError::gpu("there is no such lane"))?;
+                self.pending.clear();
+                match stage.process(next, &mut |part| self.pending.push(part)) {
+                    Ok(()) => {
+                        self.pending.drain(..).for_each(emit);
+                        return Ok(());
+                    }
+                    Err(error) => self.alive.lose(lane, error)?,
+                }
+                next = LoadOutcome::Again(self.read(&items)?);
+            } else if !matches!(next, LoadOutcome::Again(_)) {
+                next = LoadOutcome::Again(self.read(&items)?);
+            }
+            lane = self.alive.first()?;
+        }
+    }
+
+    fn read(&mut self, items: &[Item<()>]) -> Result<Vec<Item<Work>>, JobError> {
+        let mut works = Vec::with_capacity(items.len());
+        items.iter().cloned().try_for_each(|item| self.reader.process(item, &mut |work| works.push(work)))?;
+        Ok(works)
+    }
+}
+
+impl<S, R> Stage for Lanes<S, R>
+where
+    S: Stage<In = LoadOutcome, Out = Pending>,
+    R: Stage<In = Item<()>, Out = Item<Work>>,
+{
+    type In = Branch<LoadOutcome>;
+    type Out = Pending;
+
+    fn process(&mut self, input: Self::In, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        self.with(|all| all.run(input.branch, input.value, emit))
+    }
+}
+
+/// What can be read anew.
+fn items_of(outcome: &LoadOutcome) -> Vec<Item<()>> {
+    match outcome {
+        LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, .. })) => items.iter().map(without_payload).collect(),
+        LoadOutcome::Loaded(LoadedBatch(Content::Input(Branch { value, .. }))) => vec![without_payload(value)],
+        LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => works.iter().map(without_payload).collect(),
+    }
+}
+
+/// The item as it came; a failed one stays as it is.
+pub(super) fn without_payload<T>(item: &Item<T>) -> Item<()> {
+    item.with(item.payload.as_ref().map(|_| ()).map_err(Clone::clone))
+}
