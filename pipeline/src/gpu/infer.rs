@@ -18,12 +18,11 @@ pub use probe::{Probe, Probed};
 pub use single::{Answer, Single};
 use tracing::info;
 
-use super::lanes::{Lanes, without_payload};
 use super::lend::{Home, Lent};
-use super::load::{Content, LoadOutcome, Loaded, LoadedBatch};
+use super::load::{Content, Loaded, LoadedBatch};
 use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Ranking, Tensor, Work};
+use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Tensor};
 use crate::observe::Recorder;
 use crate::stage::Stage;
 
@@ -45,22 +44,22 @@ pub struct Infer {
 
 /// A batch whose results the GPU is about to write.
 pub struct Pending {
-    gpu: Arc<str>,
-    model: usize,
-    items: Vec<Item<PictureInfo>>,
-    results: Results,
+    pub(super) gpu: Arc<str>,
+    pub(super) model: usize,
+    pub(super) items: Vec<Item<PictureInfo>>,
+    pub(super) results: Results,
 }
 
 impl Pending {
     /// Nobody wants it: its memory is used again.
-    fn discard(self) {
+    pub(super) fn discard(self) {
         if let Results::UnderWay(results) = self.results {
             results.give_back();
         }
     }
 }
 
-enum Results {
+pub(super) enum Results {
     UnderWay(Lent<TopKResults>),
     /// None where every item has failed.
     Read(Vec<Ranked>),
@@ -314,61 +313,8 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for
     }
 }
 
-/// The stage behind it: waits for each batch's results and reads them. Where its GPU is lost others do it again. The branch is
-/// the model.
-pub struct Collect<S, R> {
-    lanes: Lanes<S, R>,
-}
-
-impl<S, R> Collect<S, R> {
-    /// A stage behind these lanes.
-    pub fn new(lanes: Lanes<S, R>) -> Self {
-        Self { lanes }
-    }
-}
-
-impl<S, R> Stage for Collect<S, R>
-where
-    S: Stage<In = LoadOutcome, Out = Pending>,
-    R: Stage<In = Item<()>, Out = Item<Work>>,
-{
-    type In = Pending;
-    type Out = Branch<Ranking>;
-
-    fn process(&mut self, pending: Pending, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
-        let Pending { gpu, model: branch, items, results } = pending;
-        let ranked = match results {
-            Results::Read(ranked) => ranked,
-            Results::UnderWay(results) => {
-                let images = items.iter().filter(|item| item.payload.is_ok()).count();
-                match ranked(&results, images) {
-                    Ok(ranked) => {
-                        results.give_back();
-                        ranked
-                    }
-                    Err(error) => {
-                        drop(results);
-                        let items: Vec<_> = items.iter().map(without_payload).collect();
-                        let parts = self.lanes.again(&gpu, error.into(), &items)?;
-                        return parts.into_iter().try_for_each(|part| match part.model {
-                            model if model == branch => self.process(part, emit),
-                            // The others have theirs from elsewhere.
-                            _ => {
-                                part.discard();
-                                Ok(())
-                            }
-                        });
-                    }
-                }
-            }
-        };
-        emit(Branch { branch, value: Ranking { items, ranked } });
-        Ok(())
-    }
-}
-
 /// Waits for results and reads them.
-fn ranked(results: &TopKResults, images: usize) -> Result<Vec<Ranked>, KernelError> {
+pub(super) fn ranked(results: &TopKResults, images: usize) -> Result<Vec<Ranked>, KernelError> {
     let rows = results.wait()?;
     let rows = (0..images).map_while(|image| rows.row(image));
     let ranked = rows.map(|row| match row {

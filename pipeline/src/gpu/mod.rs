@@ -13,6 +13,7 @@
 //! whoever reads them gives them back, marked with an event that is waited for before they are written again.
 
 mod batch;
+mod collect;
 mod infer;
 mod lanes;
 mod lend;
@@ -28,7 +29,8 @@ use std::thread;
 
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
-pub use infer::{Answer, Collect, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
+pub use collect::Collect;
+pub use infer::{Answer, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
 pub use lanes::{Alive, LaneLoad, Lanes};
 pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
 pub(crate) use load::{Placed, place};

@@ -44,6 +44,23 @@ const KINDS: [&str; 14] = [
     "upload",
 ];
 
+/// What `lose` makes of every kind, two at a time.
+fn of_every_kind<T: Send>(lose: impl Fn(&'static str) -> T + Sync) -> BTreeMap<&'static str, T> {
+    let queue = Mutex::new(KINDS.iter());
+    let made = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(kind) = { queue.lock().unwrap().next() } {
+                    let of_kind = lose(kind);
+                    made.lock().unwrap().insert(*kind, of_kind);
+                }
+            });
+        }
+    });
+    made.into_inner().unwrap()
+}
+
 /// At every kind of call, from the first of a job to the last, in steps that grow: one line that says which GPU and what, no
 /// crash, no hang, and with `--resume` the rows of an undisturbed job.
 #[test]
@@ -97,24 +114,12 @@ fn a_context_that_is_lost_anywhere_ends_the_job_in_order() {
                 assert!(fs::read(&output).unwrap() == whole, "{kind}:{first}: not what one run writes");
             }
         }
-        (kind.to_owned(), (failed, with_rows))
+        (failed, with_rows)
     };
-    let queue = Mutex::new(KINDS.iter());
-    let lost = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(kind) = { queue.lock().unwrap().next() } {
-                    let (kind, counts) = lose(kind);
-                    lost.lock().unwrap().insert(kind, counts);
-                }
-            });
-        }
-    });
-    let lost = lost.into_inner().unwrap();
+    let lost = of_every_kind(lose);
     println!("kind: jobs that failed, those among them that had written rows: {lost:?}");
     // Copies within the device and back belong to other commands, fills to batches that are not full.
-    let silent: Vec<_> = lost.iter().filter(|(_, (failed, _))| *failed == 0).map(|(kind, _)| kind.as_str()).collect();
+    let silent: Vec<_> = lost.iter().filter(|(_, (failed, _))| *failed == 0).map(|(kind, _)| *kind).collect();
     assert!(
         silent.iter().all(|kind| ["copy", "download", "fill", "free", "host-free"].contains(kind)),
         "never called: {silent:?}"
@@ -139,7 +144,7 @@ fn a_context_of_several_that_is_lost_anywhere_costs_no_row() {
     };
     let undisturbed = command().output().unwrap();
     let whole = rows(&undisturbed);
-    let lose = |kind: &'static str| {
+    let lose = |kind: &str| {
         let (mut before, mut meanwhile) = (0, 0);
         for first in (0..).map(|n: u32| 3_u64.pow(n)) {
             let output = command().env("OCELLUS_EMULATOR_FAIL", format!("{kind}:{first}:700:1")).output().unwrap();
@@ -153,21 +158,9 @@ fn a_context_of_several_that_is_lost_anywhere_costs_no_row() {
                 _ => panic!("{kind}:{first}: {said}"),
             }
         }
-        (kind, (before, meanwhile))
+        (before, meanwhile)
     };
-    let queue = Mutex::new(KINDS.iter());
-    let lost = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(kind) = { queue.lock().unwrap().next() } {
-                    let (kind, counts) = lose(kind);
-                    lost.lock().unwrap().insert(kind, counts);
-                }
-            });
-        }
-    });
-    let lost = lost.into_inner().unwrap();
+    let lost = of_every_kind(lose);
     println!("kind: how often the GPU was lost before the job and during it: {lost:?}");
     let meanwhile: usize = lost.values().map(|(_, meanwhile)| meanwhile).sum();
     assert!(meanwhile > 0, "never during a job: {lost:?}");
