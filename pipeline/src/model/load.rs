@@ -72,7 +72,8 @@ impl Model {
             check_file("labels", labels, named_by)?;
         }
         let mut proto = onnx::read(file)?;
-        let initialisers = Initialisers::read(&proto, Some(folder_of(file)))?;
+        let of_file = |source| ModelError::Network { path: file.to_owned(), source: Box::new(source) };
+        let initialisers = Initialisers::read(&proto, Some(folder_of(file))).map_err(of_file)?;
         // They are in memory a second time now.
         proto.graph.iter_mut().for_each(|graph| graph.initializer.clear());
         let import_for = |size| {
@@ -89,9 +90,9 @@ impl Model {
             (Err(first @ ModelError::Graph(_)), None) => {
                 let side = DEFAULT_SIDE_PX;
                 warnings.push(format!("assumed: {side}x{side} pixels where the network leaves its input's size open"));
-                import_for(Some([side; 2])).map_err(|_| first)?
+                import_for(Some([side; 2])).map_err(|_| of_file(first))?
             }
-            (imported, _) => imported?,
+            (imported, _) => imported.map_err(of_file)?,
         };
         let graph = optimise(imported, usize::MAX);
         let card = card.unwrap_or_else(|| {

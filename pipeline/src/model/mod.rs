@@ -74,6 +74,14 @@ pub enum ModelError {
         /// What is wrong.
         message: String,
     },
+    /// What the file holds is no network that runs here.
+    #[error("{path}: {source}")]
+    Network {
+        /// File.
+        path: std::path::PathBuf,
+        /// Why.
+        source: Box<ModelError>,
+    },
     /// An operator, attribute or type that is not supported, or used against its specification.
     #[error("node \"{node}\" ({op}, opset {opset}): {message}")]
     Node {

@@ -203,7 +203,8 @@ fn every_batch_size_is_as_if_it_were_the_only_one() {
             Ok(model) => model,
             // It cannot take one image.
             Err(error) => {
-                assert_eq!(import(&network, &ImportOptions::default()).unwrap_err().to_string(), error.to_string());
+                let alone = import(&network, &ImportOptions::default()).unwrap_err();
+                assert_eq!(format!("{}: {alone}", path.display()), error.to_string());
                 continue;
             }
         };
