@@ -139,7 +139,11 @@ fn files_to_labels() {
     let model = network(folder.path());
     let arguments = ["e2e", "--size", "48x32", "--pictures", "3", "--batch", "2", "--seconds", "1", "--model"];
     let arguments = [&arguments[..], &[model.to_str().unwrap()]].concat();
-    let whole = [("e2e.tiny.fp16.48x32", "img/s"), ("e2e.tiny.fp16.48x32.cores", "cores")];
+    let whole = [
+        ("e2e.tiny.fp16.48x32", "img/s"),
+        ("e2e.tiny.fp16.48x32.cores", "cores"),
+        ("e2e.tiny.fp16.48x32.gpu_memory", "MiB"),
+    ];
     let (_, output) = measure_units(&arguments, &whole);
     let said = text(&output.stderr);
     for part in ["decoded by: nvjpeg-hw ", "the bound: ", "load ", "busy", " cores, ", "images a core-second"] {
@@ -147,7 +151,7 @@ fn files_to_labels() {
     }
     assert!(!said.contains("zune"), "{said}");
     let parts = [("infer.tiny.fp16.b2", "img/s"), ("decode.hw.48x32", "img/s")];
-    let (figures, _) = measure_units(&[&arguments[..], &["--bound"]].concat(), &[parts, whole].concat());
+    let (figures, _) = measure_units(&[&arguments[..], &["--bound"]].concat(), &[&parts[..], &whole].concat());
     let bound = figures[2]["value"].as_f64().unwrap() / figures[2]["bound_percent"].as_f64().unwrap() * 100.0;
     let slower = figures[..2].iter().map(|figure| figure["value"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
     assert!((bound / slower - 1.0).abs() < 1e-9, "{bound} instead of {slower}");
@@ -172,6 +176,7 @@ fn everything_in_one_run() {
         ("preprocess.64x48.224.f16.b256", "img/s"),
         ("e2e.tiny.fp16.64x48", "img/s"),
         ("e2e.tiny.fp16.64x48.cores", "cores"),
+        ("e2e.tiny.fp16.64x48.gpu_memory", "MiB"),
     ];
     let (figures, _) = measure_units(&["--size", "64x48", "--model", model.to_str().unwrap()], &names);
     assert_bounded(&figures[7..8]);

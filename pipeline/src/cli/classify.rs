@@ -90,7 +90,11 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     progress.count(&job.inputs, earlier_rows, &job.cancel);
     let watched = page.as_ref().map(|page| {
         let (model, device, precision) = (model.clone(), device.clone(), precision.clone());
-        (page, Facts { model, device, precision, gpus: metrics::gpus(&backend) })
+        let gpus = match &backend {
+            Backend::Cpu { .. } => Vec::new(),
+            Backend::Gpus(lanes) => metrics::monitors(lanes),
+        };
+        (page, Facts { model, device, precision, gpus })
     });
     let cpu_before = cpu_time();
     let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier, &progress));

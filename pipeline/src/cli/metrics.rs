@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ocellus_sys::nvml;
 
-use super::device::Backend;
 use super::say;
 use super::stats::Tally;
 use crate::error::JobError;
@@ -73,8 +72,7 @@ impl Page {
 }
 
 /// Those that can be asked how the GPUs are. Without NVML, or where it does not know a GPU, its figures are absent.
-pub(super) fn gpus(backend: &Backend) -> Vec<(String, nvml::Monitor)> {
-    let Backend::Gpus(lanes) = backend else { return Vec::new() };
+pub(super) fn monitors(lanes: &[Lane]) -> Vec<(String, nvml::Monitor)> {
     let monitor = |lane: &Lane| {
         let monitor = lane.pci_bus_id().and_then(|id| nvml::Monitor::new(&id).ok().flatten());
         Some((lane.name().to_string(), monitor?))

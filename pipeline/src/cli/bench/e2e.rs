@@ -17,6 +17,7 @@ use crate::bench::infer::{self, InferDesc, name_of};
 use crate::cli::device::{CPU_BATCH, GPU_BATCH, Gpus, explained, lanes};
 use crate::cli::figures::{FiguresFile, Profile, STDOUT};
 use crate::cli::job::{ModelDesc, find};
+use crate::cli::metrics::monitors;
 use crate::cli::say;
 use crate::cli::stages::{Classifier, Labelled};
 use crate::error::{ItemError, JobError};
@@ -137,7 +138,8 @@ impl<'a> E2eBench<'a> {
             say(format_args!("warning: {warning}"));
         }
         let images: Vec<_> = lanes.iter().map(|lane| (Arc::clone(lane.name()), lane.images())).collect();
-        let job = Job::new(models, &self.corpus(), profile, signals)?;
+        let mut job = Job::new(models, &self.corpus(), profile, signals)?;
+        job.gpus = monitors(&lanes);
         let items = job.items();
         let measured = job.measure(job.stages.on_gpus(items, lanes, *gpus == Gpus::All)?, self.seconds, decoder_of)?;
         let mut name = format!("e2e.{}.{}.{}", model.name, name_of(precision), self.corpus().name());
@@ -193,7 +195,7 @@ fn decoder_of(labelled: Labelled) -> [Result<Decoder, ItemError>; 1] {
 
 /// What a job did, as figures.
 fn named(measured: Measured, name: &str, bound: Option<Bound>) -> Vec<Measurement> {
-    let Measured { rates, cores, decoders } = measured;
+    let Measured { rates, cores, gpu_memory_bytes, decoders } = measured;
     let rate = Measurement::of(name.to_owned(), "img/s", rates).decoded_by(&decoders);
     let per_core_s = rate.value / cores;
     say(format_args!("CPU: {cores:.2} cores, {per_core_s:.0} images a core-second"));
@@ -201,5 +203,10 @@ fn named(measured: Measured, name: &str, bound: Option<Bound>) -> Vec<Measuremen
         Some((bound, what)) => rate.beside(bound, what),
         None => rate,
     };
-    vec![rate, Measurement::of(format!("{name}.cores"), "cores", vec![cores])]
+    let mut figures = vec![rate, Measurement::of(format!("{name}.cores"), "cores", vec![cores])];
+    if let Some(bytes) = gpu_memory_bytes.filter(|bytes| *bytes > 0) {
+        let mib = bytes as f64 / f64::from(1 << 20);
+        figures.push(Measurement::of(format!("{name}.gpu_memory"), "MiB", vec![mib]));
+    }
+    figures
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use std::{env, io};
 
 use ocellus_kernels::KernelError;
+use ocellus_sys::nvml;
 use tempfile::TempDir;
 
 use super::Signals;
@@ -32,6 +33,8 @@ const MEMORY_FOLDER: &str = "/dev/shm";
 pub(super) struct Job<'a> {
     pub(super) stages: Stages<'a>,
     profile: Profile,
+    /// Who says how the GPUs are.
+    pub(super) gpus: Vec<(String, nvml::Monitor)>,
     pub(super) paths: Vec<PathBuf>,
     enough: Arc<AtomicBool>,
     _folder: TempDir,
@@ -43,6 +46,8 @@ pub(super) struct Measured {
     pub(super) rates: Vec<f64>,
     /// Cores that the process was busy on.
     pub(super) cores: f64,
+    /// Memory that was taken of the GPUs at the end, by all processes; `None` where nobody says.
+    pub(super) gpu_memory_bytes: Option<u64>,
     /// Pictures by who decoded them.
     pub(super) decoders: BTreeMap<Decoder, u64>,
 }
@@ -66,7 +71,7 @@ impl<'a> Job<'a> {
             split: Arc::default(),
             warn: Arc::new(|warning| say(format_args!("warning: {warning}"))),
         };
-        Ok(Self { stages, profile, paths, enough: Arc::default(), _folder: folder })
+        Ok(Self { stages, profile, gpus: Vec::new(), paths, enough: Arc::default(), _folder: folder })
     }
 
     /// The files again and again, until there are enough.
@@ -91,7 +96,7 @@ impl<'a> Job<'a> {
     {
         let mut rate = SteadyRate::default();
         let mut counts = BTreeMap::<Decoder, u64>::new();
-        let (mut since, mut cores) = (None, 0.0);
+        let (mut since, mut cores, mut gpu_memory_bytes) = (None, 0.0, None);
         let outcome = pipeline.run(|done| {
             for decoder in decoders(done) {
                 let decoder = decoder.map_err(|error| KernelError::gpu(format!("a picture failed: {error}")))?;
@@ -105,6 +110,7 @@ impl<'a> Job<'a> {
                     let (start, busy_s) = *since.get_or_insert((now, cpu_time().as_secs_f64()));
                     if rate.rates().len() == seconds {
                         cores = (cpu_time().as_secs_f64() - busy_s) / (now - start).as_secs_f64();
+                        gpu_memory_bytes = self.gpu_memory_bytes();
                         self.enough.store(true, Relaxed);
                     }
                 }
@@ -124,7 +130,11 @@ impl<'a> Job<'a> {
             say(format_args!("the bound: {}, busy {percent:.0} % of its threads' time", stage.stage));
         }
         self.profile.finish()?.iter().for_each(say);
-        Ok(Measured { rates: rate.rates().to_vec(), cores, decoders: counts })
+        Ok(Measured { rates: rate.rates().to_vec(), cores, gpu_memory_bytes, decoders: counts })
+    }
+
+    fn gpu_memory_bytes(&self) -> Option<u64> {
+        self.gpus.iter().map(|(_, monitor)| monitor.figures().memory_used_bytes).sum()
     }
 }
 
