@@ -101,8 +101,8 @@ impl Values {
                 start == other_start && axes == other_axes && of.same_as(other)
             }
             (Recipe::Scaled { of, factors, axes }, Recipe::Scaled { of: other, factors: others, axes: other_axes }) => {
-                let bits = |factors: &[f64]| factors.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                axes == other_axes && bits(factors) == bits(others) && of.same_as(other)
+                let same = factors.iter().map(|x| x.to_bits()).eq(others.iter().map(|x| x.to_bits()));
+                same && axes == other_axes && of.same_as(other)
             }
             // By bits: what is not a number equals itself here, and the zeros differ.
             (Recipe::Given(a), Recipe::Given(b)) => a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits()),

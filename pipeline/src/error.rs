@@ -115,7 +115,7 @@ pub enum JobError {
     #[error(transparent)]
     Kernel(#[from] ocellus_kernels::KernelError),
     /// There is no GPU to use.
-    #[error("{0}; ocellus doctor says what is missing, and classify, parity and bench e2e take --device cpu")]
+    #[error("{0}; ocellus doctor says what is missing, and classify, run, parity and bench e2e take --device cpu")]
     NoGpu(ocellus_kernels::KernelError),
     /// The GPU's kernels could not be compiled.
     #[error(transparent)]

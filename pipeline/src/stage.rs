@@ -35,7 +35,7 @@ pub trait Stage: Send {
     }
 
     /// Asked when the values taken are done: true where the stage can take no more, which others of its pool do then. At least
-    /// one of them must go on.
+    /// one of them must go on. Stages that are put together of others do not ask theirs.
     fn is_done(&self) -> bool {
         false
     }

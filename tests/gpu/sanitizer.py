@@ -132,7 +132,7 @@ class Room:
             free = min(map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
         except (OSError, ValueError, subprocess.CalledProcessError):
             return None
-        self.least_free_mib = min(free, self.least_free_mib or free)
+        self.least_free_mib = free if self.least_free_mib is None else min(free, self.least_free_mib)
         return free
 
     @contextlib.contextmanager

@@ -157,6 +157,33 @@ fn files_to_labels() {
     assert!((bound / slower - 1.0).abs() < 1e-9, "{bound} instead of {slower}");
 }
 
+/// What ends a measurement is told, whenever it happens.
+#[test]
+fn a_gpu_that_is_lost_ends_a_measurement_with_its_reason() {
+    let Some(gpu) = gpu() else { return };
+    if !is_emulated(gpu) {
+        return skip("REQUIRE_EMULATOR", "a real GPU does not fail on demand");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let size = ["--size", "48x32", "--pictures", "3", "--batch", "2"];
+    let e2e = [&["e2e", "--seconds", "9", "--model", model.to_str().unwrap()], &size[..]].concat();
+    let decode = [&["decode", "--path", "auto"], &size[..]].concat();
+    // Of several one that fails at the start is left out.
+    let all = [&e2e[..], &["--device", "cuda:all"]].concat();
+    for (arguments, gpus, calls) in
+        [(&e2e, 1, 10), (&e2e, 1, 3000), (&decode, 1, 10), (&decode, 1, 3000), (&all, 2, 3000)]
+    {
+        let mut job = bench(arguments);
+        job.env("OCELLUS_EMULATOR_GPUS", gpus.to_string());
+        let output = job.env("OCELLUS_EMULATOR_FAILING_GPU", format!("0:{calls}")).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?} {calls}: {said}");
+        assert!(said.contains("illegal memory access"), "{arguments:?} {calls}: {said}");
+        assert!(said.lines().last().unwrap().starts_with("error: "), "{arguments:?} {calls}: {said}");
+    }
+}
+
 #[test]
 fn everything_in_one_run() {
     let Some(gpu) = gpu() else { return };

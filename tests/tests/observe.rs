@@ -344,7 +344,9 @@ fn profilers_see_ranges_of_stages() {
     for stage in stats["pipeline"]["stages"].as_array().unwrap() {
         // The source's last range is that in which it finds nothing.
         let values = if stage["stage"] == "source" { IMAGES + 1 } else { stage["in"].as_u64().unwrap() as usize };
-        assert_eq!(seen.remove(stage["stage"].as_str().unwrap()), Some(values), "{stage}");
+        // What a thread has no time for in one range is in the next one as well.
+        let seen = seen.remove(stage["stage"].as_str().unwrap());
+        assert!(seen.is_some_and(|seen| (values..=2 * values).contains(&seen)), "{seen:?}: {stage}");
     }
     assert!(seen.is_empty(), "{seen:?}");
     // A profiler without NVTX is no reason to fail.

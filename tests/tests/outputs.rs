@@ -189,6 +189,29 @@ fn figures_that_did_not_come_leave_no_file() {
     assert!(!figures.exists());
 }
 
+/// Two jobs with one file of figures: the one that is stopped before it has any takes none away.
+#[test]
+fn figures_of_others_stay_where_a_job_has_none() {
+    for option in OPTIONS {
+        let folder = tempfile::tempdir().unwrap();
+        let (figures, pipe) = (folder.path().join("figures"), fifo(folder.path(), "rows.jsonl"));
+        // It waits for a reader of its rows.
+        let job = classify(&[option.as_ref(), figures.as_os_str(), "-o".as_ref(), pipe.as_os_str()]);
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,TERM", "--"]).arg(job.get_program()).args(job.get_args());
+        let mut child = command.current_dir(workspace_root()).spawn().unwrap();
+        let started = Instant::now();
+        while !figures.exists() {
+            assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "no figures");
+            sleep(Duration::from_millis(5));
+        }
+        fs::write(&figures, "another job's").unwrap();
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        assert_eq!(wait(&mut child).code(), Some(130), "{option}");
+        assert_eq!(fs::read_to_string(&figures).unwrap(), "another job's", "{option}");
+    }
+}
+
 #[test]
 fn rows_of_parity_are_found_unwritable_before_anything_is_compared() {
     let folder = tempfile::tempdir().unwrap();

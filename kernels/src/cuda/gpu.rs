@@ -26,9 +26,9 @@ impl Gpu {
         let arch = Device::arch_of(ordinal)?;
         thread::scope(|scope| {
             let finding = scope.spawn(move || Jit::new(arch, options));
-            let device = Device::open(ordinal)?;
-            let jit = finding.join().map_err(|_| KernelError::gpu("finding its compiler ended in a panic"))??;
-            Ok(Self { device, jit: Arc::new(jit) })
+            let device = Device::open(ordinal);
+            let jit = finding.join().map_err(|_| KernelError::gpu("finding its compiler ended in a panic"))?;
+            Ok(Self { device: device?, jit: Arc::new(jit?) })
         })
     }
 

@@ -51,6 +51,9 @@ impl Functions {
     }
 }
 
+/// Most constants that are packed at the same time.
+const MOST_AT_ONCE: usize = 16;
+
 /// Constants on the device, each uploaded once for all batch sizes.
 #[derive(Default)]
 pub(super) struct Constants(HashMap<(*const Constant, Packing), Uploaded>);
@@ -75,7 +78,7 @@ impl Constants {
         let is_new = |packed: &&Packed| !self.0.contains_key(&key_of(packed)) && seen.insert(key_of(packed));
         let missing: Vec<&Packed> = constants.into_iter().filter(is_new).collect();
         // A few at a time, so that not all of them are in memory once more; in their order, so that every start is the same.
-        for few in missing.chunks(thread::available_parallelism().map_or(1, usize::from)) {
+        for few in missing.chunks(thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_ONCE)) {
             let bytes: Vec<Vec<u8>> = thread::scope(|scope| {
                 let pack = |packed: &'a Packed| packed.packing.pack(&packed.constant);
                 let start = |&packed| thread::Builder::new().spawn_scoped(scope, move || pack(packed));
@@ -91,18 +94,16 @@ impl Constants {
         Ok(())
     }
 
-    fn upload(&mut self, stream: &Stream, packed: &Packed, bytes: &[u8]) -> Result<Arc<DeviceMemory>, KernelError> {
+    fn upload(&mut self, stream: &Stream, packed: &Packed, bytes: &[u8]) -> Result<(), KernelError> {
         let memory = Arc::new(DeviceMemory::from_slice(stream, bytes)?);
-        let uploaded = Uploaded { _constant: Arc::clone(&packed.constant), memory: Arc::clone(&memory) };
-        self.0.insert(key_of(packed), uploaded);
-        Ok(memory)
+        self.0.insert(key_of(packed), Uploaded { _constant: Arc::clone(&packed.constant), memory });
+        Ok(())
     }
 
-    fn get(&mut self, stream: &Stream, packed: &Packed) -> Result<Arc<DeviceMemory>, KernelError> {
-        match self.0.get(&key_of(packed)) {
-            Some(uploaded) => Ok(Arc::clone(&uploaded.memory)),
-            None => self.upload(stream, packed, &packed.packing.pack(&packed.constant)),
-        }
+    /// What was [prepared](Self::prepare).
+    fn get(&self, packed: &Packed) -> Result<Arc<DeviceMemory>, KernelError> {
+        let uploaded = self.0.get(&key_of(packed)).map(|uploaded| Arc::clone(&uploaded.memory));
+        uploaded.ok_or_else(|| KernelError::invalid("network", "a constant was not prepared"))
     }
 }
 
@@ -135,7 +136,7 @@ impl Network {
             Some(memory) if memory.len_bytes() >= schedule.memory_bytes => Arc::clone(memory),
             _ => Arc::new(DeviceMemory::new(stream, schedule.memory_bytes)?),
         };
-        let constants = schedule.constants.iter().map(|packed| constants.get(stream, packed));
+        let constants = schedule.constants.iter().map(|packed| constants.get(packed));
         let constants = constants.collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<u64> = constants.iter().map(|memory| memory.address()).collect();
         let bind = Bind { memory: memory.address(), constants: &addresses, driver: stream.device().facts().driver };

@@ -58,8 +58,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
     // Temporary files must not stay behind.
     signals::watch(signals.cancel.clone(), signals.compiling.clone())?;
     let measured = measure(args, &signals);
-    // Whatever was stopped has an error of its own.
-    measured.map_err(|error| if signals.cancel.is_set() { JobError::Interrupted } else { error })
+    // Whatever was stopped has an error of its own. A job that fails sets `cancel` as well.
+    measured.map_err(|error| if signals.compiling.is_set() { JobError::Interrupted } else { error })
 }
 
 fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {

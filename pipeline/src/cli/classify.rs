@@ -103,6 +103,8 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         Err(error) => {
             progress.clear();
             writer.abandon();
+            // How the job ended says more.
+            let _ = job.finish_profile();
             return Err(error);
         }
     };

@@ -23,12 +23,14 @@ pub(super) struct FiguresFile {
     made: Made,
 }
 
-/// A file that was made for the figures, and goes where they did not come.
-struct Made(Option<PathBuf>);
+/// A file that was made for the figures, and goes where they did not come. What others have there by then stays.
+struct Made(Option<(PathBuf, fs::Metadata)>);
 
 impl Drop for Made {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        let Some((path, made)) = &self.0 else { return };
+        let id = |file: &fs::Metadata| (file.dev(), file.ino());
+        if fs::symlink_metadata(path).is_ok_and(|file| file.len() == 0 && id(&file) == id(made)) {
             let _ = fs::remove_file(path);
         }
     }
@@ -66,7 +68,7 @@ impl FiguresFile {
         let file = if is_stream {
             open_stream(path, cancel)?
         } else if let Ok(file) = File::options().write(true).create_new(true).open(path) {
-            made.0 = Some(path.to_owned());
+            made.0 = file.metadata().ok().map(|file| (path.to_owned(), file));
             file
         } else {
             File::options().write(true).create(true).truncate(false).open(path).map_err(io("write"))?

@@ -179,8 +179,11 @@ where
                     Err(error) => self.alive.lose(lane, error)?,
                 }
                 next = LoadOutcome::Again(self.read(&items)?);
-            } else if !matches!(next, LoadOutcome::Again(_)) {
-                next = LoadOutcome::Again(self.read(&items)?);
+            } else {
+                next = match next {
+                    LoadOutcome::Loaded(_) => LoadOutcome::Again(self.read(&items)?),
+                    LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => LoadOutcome::Again(works),
+                };
             }
             lane = self.alive.first()?;
         }

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -396,21 +397,34 @@ impl Stage for Lists {
     }
 }
 
-/// Takes so many portions of values.
-struct Few(u64);
+/// Takes so many values, and a portion's rest; none when it has said that it is done.
+struct Few {
+    left: u64,
+    said: Cell<bool>,
+}
+
+impl Few {
+    fn new(left: u64) -> Self {
+        Self { left, said: Cell::new(false) }
+    }
+}
 
 impl Stage for Few {
     type In = u64;
     type Out = u64;
 
     fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
-        self.0 = self.0.saturating_sub(1);
+        if self.said.get() {
+            return Err(JobError::Usage("given a value when it was done".into()));
+        }
+        self.left = self.left.saturating_sub(1);
         emit(x);
         Ok(())
     }
 
     fn is_done(&self) -> bool {
-        self.0 == 0
+        self.said.set(self.left == 0);
+        self.left == 0
     }
 }
 
@@ -418,7 +432,7 @@ impl Stage for Few {
 fn workers_that_are_done_leave_the_rest_to_others() {
     for order in [Order::Input, Order::Completion] {
         let pipeline = Pipeline::new(0..2000, Cancel::default()).unwrap().order(order);
-        let pipeline = pipeline.pool("few", [Few(1), Few(2), Few(u64::MAX), Few(30)]).unwrap();
+        let pipeline = pipeline.pool("few", [1, 2, u64::MAX, 30].map(Few::new)).unwrap();
         let mut seen = Vec::new();
         let outcome = pipeline.run(|x| {
             seen.push(x);

@@ -16,12 +16,13 @@ fn hand_on<T, B: Stage<In = T>>(
     first: impl FnOnce(&mut dyn FnMut(T)) -> Result<(), JobError>,
 ) -> Result<(), JobError> {
     let mut ended = Ok(());
-    first(&mut |value| {
+    let last = first(&mut |value| {
         if ended.is_ok() {
             ended = second.process(value, emit);
         }
-    })?;
-    ended
+    });
+    // The first one may have failed for what became of its values.
+    ended.and(last)
 }
 
 impl<A: Stage, B: Stage<In = A::Out>> Stage for Then<A, B> {

@@ -181,7 +181,7 @@ fn a_gpu_that_fails_ends_a_job_only_where_nobody_can_go_on() {
         }
     }
     println!("{failed} jobs failed, {kept} of them with rows; a GPU was left out in {left_out}, lost in {lost}");
-    assert!(failed > 5 && kept > 0 && left_out > 3 && lost > 0);
+    assert!(failed > 5 && kept > 0 && left_out >= 2 && lost > 0);
 }
 
 /// GPUs that fail one after the other: the last one ends the job.
@@ -193,6 +193,7 @@ fn a_job_ends_when_the_last_gpu_is_lost() {
     }
     let files = many_files(&fixture);
     let expected = rows(&fixture.command("cuda:0", &files, &["--batch", "2"]).output().unwrap());
+    let mut went_on = 0;
     for launch in [50, 80, 120] {
         // All of them.
         let mut job = with_gpus(fixture.command("cuda:all", &files, &["--batch", "2"]), 3);
@@ -209,8 +210,10 @@ fn a_job_ends_when_the_last_gpu_is_lost() {
         let done: Vec<Value> =
             String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(expected.starts_with(&done), "{launch}: {message}");
+        went_on += usize::from(message.contains("the job goes on without cuda:"));
         println!("launch {launch}: {} rows, {of_gpus:?}", done.len());
     }
+    assert!(went_on > 0, "no GPU was lost before the last one");
 }
 
 #[test]

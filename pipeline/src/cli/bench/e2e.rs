@@ -15,7 +15,7 @@ use crate::bench::cpu::StageRates;
 use crate::bench::decode::{self, DecodeDesc};
 use crate::bench::infer::{self, InferDesc, name_of};
 use crate::cli::device::{CPU_BATCH, GPU_BATCH, Gpus, explained, lanes};
-use crate::cli::figures::{FiguresFile, Profile, STDOUT};
+use crate::cli::figures::{FiguresFile, STDOUT};
 use crate::cli::job::{ModelDesc, find};
 use crate::cli::metrics::monitors;
 use crate::cli::say;
@@ -93,11 +93,11 @@ impl<'a> E2eBench<'a> {
         self.kind.corpus(self.pictures.unwrap_or_else(|| count(usual)))
     }
 
-    /// What `--profile` asks for, and how names end then.
-    fn profile(&self, cancel: &Cancel) -> Result<(Profile, &'static str), JobError> {
-        let Some(path) = self.profile else { return Ok((Profile::default(), "")) };
+    /// The file that `--profile` names, and how names end then.
+    fn profile(&self, cancel: &Cancel) -> Result<(Option<FiguresFile>, &'static str), JobError> {
+        let Some(path) = self.profile else { return Ok((None, "")) };
         let others: Vec<_> = self.on.json.as_deref().into_iter().chain([Path::new(STDOUT)]).collect();
-        Ok((FiguresFile::open("--profile", path, trace::START, &others, cancel)?.record()?, ".profiled"))
+        Ok((Some(FiguresFile::open("--profile", path, trace::START, &others, cancel)?), ".profiled"))
     }
 
     /// Measures and says which stage is the slowest.

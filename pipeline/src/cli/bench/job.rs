@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::Signals;
 use crate::bench::SteadyRate;
 use crate::bench::corpus::{self, CorpusDesc};
-use crate::cli::figures::Profile;
+use crate::cli::figures::{FiguresFile, Profile};
 use crate::cli::say;
 use crate::cli::stages::{Classifier, Stages};
 use crate::cli::stats::stage_lines;
@@ -37,6 +37,8 @@ pub(super) struct Job<'a> {
     pub(super) gpus: Vec<(String, nvml::Monitor)>,
     pub(super) paths: Vec<PathBuf>,
     enough: Arc<AtomicBool>,
+    /// A GPU was left out.
+    lost: Arc<AtomicBool>,
     _folder: TempDir,
 }
 
@@ -56,10 +58,13 @@ impl<'a> Job<'a> {
     pub(super) fn new(
         models: &'a [Classifier],
         desc: &CorpusDesc,
-        profile: Profile,
+        profile: Option<FiguresFile>,
         signals: &Signals,
     ) -> Result<Self, JobError> {
         let (folder, paths) = write(desc, signals)?;
+        let profile = profile.map(FiguresFile::record).transpose()?.unwrap_or_default();
+        let lost = Arc::<AtomicBool>::default();
+        let seen = Arc::clone(&lost);
         let stages = Stages {
             models,
             decode: DecodeOptions::default(),
@@ -69,9 +74,12 @@ impl<'a> Job<'a> {
             cancel: signals.cancel.clone(),
             recorder: profile.recorder(),
             split: Arc::default(),
-            warn: Arc::new(|warning| say(format_args!("warning: {warning}"))),
+            warn: Arc::new(move |warning| {
+                seen.store(true, Relaxed);
+                say(format_args!("warning: {warning}"));
+            }),
         };
-        Ok(Self { stages, profile, gpus: Vec::new(), paths, enough: Arc::default(), _folder: folder })
+        Ok(Self { stages, profile, gpus: Vec::new(), paths, enough: Arc::default(), lost, _folder: folder })
     }
 
     /// The files again and again, until there are enough.
@@ -118,6 +126,11 @@ impl<'a> Job<'a> {
             Ok(())
         });
         outcome.end?;
+        if self.lost.load(Relaxed) {
+            return Err(
+                KernelError::gpu("one was left out meanwhile, so that the figure would not be that of all").into()
+            );
+        }
         stage_lines(&outcome.report).iter().for_each(say);
         say(decoded_by(&counts));
         let split = self.stages.split.load(Relaxed);

@@ -6,7 +6,6 @@ use super::args::DecodeArgs;
 use super::job::{Job, Measured};
 use super::{Signals, gpu};
 use crate::bench::Measurement;
-use crate::cli::figures::Profile;
 use crate::error::JobError;
 
 /// Seconds that are measured.
@@ -17,7 +16,7 @@ pub(super) fn measure(args: &DecodeArgs, signals: &Signals) -> Result<Measuremen
     let gpu = gpu(args.on.ordinal(), signals)?;
     let jpeg = Jpeg::new(&gpu)?;
     let desc = args.kind.corpus(args.pictures);
-    let job = Job::new(&[], &desc, Profile::default(), signals)?;
+    let job = Job::new(&[], &desc, None, signals)?;
     let most_images = jpeg.even_batch(args.batch.get());
     let pipeline = job.stages.decoded_on(job.items(), &gpu, &jpeg, most_images, args.workers.get())?;
     let measured = job.measure(pipeline, SECONDS, |batch| batch.into_iter().map(|item| item.payload))?;
