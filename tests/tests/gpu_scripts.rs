@@ -172,19 +172,21 @@ if sys.argv[1] == "bench":
         open(f"{sys.argv[-1]}/{n}.jpg", "wb").write(b"x" * 1000)
     sys.exit()
 import time
-how, kept = os.environ["HOW"], []
+how, kept, started = os.environ["HOW"], [], time.monotonic()
 for n, line in enumerate(sys.stdin.buffer):
     path = line.strip()
     if how == "forgets" and n == 500:
         continue
-    if how == "changes" and n > 5000 and n % 2:
+    if how == "changes" and n > 1000 and n % 2:
         path += b"x"
-    if how == "grows":
-        kept.append(bytearray(20000))
+    seconds = time.monotonic() - started
+    # By the clock, not by rows, of which a busy machine makes few.
+    if how == "grows" and len(kept) < seconds:
+        kept.append(bytearray(b"x") * (12 << 20))
     bad = b',"error":{' if b"bad" in path else b""
     sys.stdout.buffer.write(b'{"path":"' + path + b'"' + bad + b"}\n")
     if n % 10 == 0:
-        time.sleep(0.01 * (1 + n / 1000 if how == "slows" else 1))
+        time.sleep(0.3 if how == "slows" and 7 < seconds < 14 else 0.01)
 sys.exit(3)
 "#;
     let cases = [
@@ -208,7 +210,7 @@ sys.exit(3)
         let said = String::from_utf8_lossy(&output.stdout);
         let figures: Value = serde_json::from_str(&said).unwrap();
         let problems = figures["problems"].to_string();
-        assert!(figures["images"].as_u64().unwrap() > 1000 && figures["failed"].as_u64().unwrap() > 0, "{how}: {said}");
+        assert!(figures["images"].as_u64().unwrap() > 500 && figures["failed"].as_u64().unwrap() > 0, "{how}: {said}");
         match problem {
             // A busy machine may make anything slower.
             None => assert!(
