@@ -97,7 +97,10 @@ pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
         (page, Facts { model, device, precision, gpus })
     });
     let cpu_before = cpu_time();
-    let under_way = job.record(profile_file).and_then(|()| job.pipeline(backend, earlier, &progress));
+    let under_way = Profile::begin(profile_file).and_then(|profile| {
+        job.profile = profile;
+        job.pipeline(backend, earlier, &progress)
+    });
     let outcome = match under_way.map(|pipeline| job.work(pipeline, &mut writer, &progress, watched)) {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -318,14 +321,6 @@ impl Job {
             say(format_args!("{} keeps what is done; --resume continues it", partial.display()));
         }
         Err(error)
-    }
-
-    /// Records what follows into the file, which holds nothing that is still wanted.
-    fn record(&mut self, profile: Option<FiguresFile>) -> Result<(), JobError> {
-        if let Some(file) = profile {
-            self.profile = file.record()?;
-        }
-        Ok(())
     }
 
     fn finish_profile(&self) -> Result<(), JobError> {

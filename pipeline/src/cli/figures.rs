@@ -94,7 +94,7 @@ impl FiguresFile {
     }
 
     /// Records a job's trace into it from here on.
-    pub(super) fn record(self) -> Result<Profile, JobError> {
+    fn record(self) -> Result<Profile, JobError> {
         let path = self.path.clone();
         let recorder = self.emptied().and_then(|file| Recorder::to_file(file, "ocellus"));
         Ok(Profile { recorder: recorder.map_err(|e| unwritten(&path, e))?, path })
@@ -109,6 +109,11 @@ pub(super) struct Profile {
 }
 
 impl Profile {
+    /// Records into this file from here on, if there is one.
+    pub(super) fn begin(file: Option<FiguresFile>) -> Result<Self, JobError> {
+        file.map_or_else(|| Ok(Self::default()), FiguresFile::record)
+    }
+
     /// Records the same job.
     pub(super) fn recorder(&self) -> Recorder {
         self.recorder.clone()

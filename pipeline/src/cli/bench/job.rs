@@ -62,7 +62,7 @@ impl<'a> Job<'a> {
         signals: &Signals,
     ) -> Result<Self, JobError> {
         let (folder, paths) = write(desc, signals)?;
-        let profile = profile.map(FiguresFile::record).transpose()?.unwrap_or_default();
+        let profile = Profile::begin(profile)?;
         let lost = Arc::<AtomicBool>::default();
         let seen = Arc::clone(&lost);
         let stages = Stages {
