@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use crate::workspace_root;
+
 /// Longest that anything of a job may take here: it only catches hangs.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -20,6 +22,40 @@ pub fn memory_bytes(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+/// `job`, started by `launcher`, which becomes it.
+pub fn through(launcher: &[&str], job: &Command) -> Command {
+    let mut command = Command::new(launcher[0]);
+    command.args(&launcher[1..]).arg(job.get_program()).args(job.get_args()).current_dir(workspace_root());
+    command
+}
+
+/// `job` as signals find it when nobody ignores them: whoever runs the tests may, as under `nohup`, and the job would go on
+/// ignoring them.
+pub fn with_default_signals(job: &Command) -> Command {
+    through(&["env", "--default-signal=INT,HUP,TERM,XFSZ", "--"], job)
+}
+
+/// `job` with a limit, as `ulimit` takes it: `-n 8`.
+pub fn with_limit(job: &Command, limit: &str) -> Command {
+    through(&["sh", "-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")], job)
+}
+
+/// Sends a job a signal, such as `-TERM`.
+///
+/// # Panics
+/// Where there is no such process any more.
+pub fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Makes a named pipe.
+///
+/// # Panics
+/// Where it cannot be made.
+pub fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 /// Waits for the end of a job.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 use serde_json::Value;
+use tests::job::{self, through, with_default_signals, with_limit};
 use tests::program::{classify, mixed_folder, photo, rows, text};
 use tests::{ocellus, workspace_root};
 
@@ -286,9 +287,7 @@ fn a_picture_that_does_not_fit_into_memory_costs_its_row_only() {
     fs::write(folder.path().join("1.bmp"), [header, vec![0; 1000]].concat()).unwrap();
     fs::copy(photo("panda.jpg"), folder.path().join("2.jpg")).unwrap();
     let program = classify(&["--threads", "1"]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -v 1200000; exec \"$0\" \"$@\""]).arg(program.get_program()).args(program.get_args());
-    let output = shell.arg(folder.path()).current_dir(workspace_root()).output().unwrap();
+    let output = with_limit(&program, "-v 1200000").arg(folder.path()).output().unwrap();
     let rows = rows(&output);
     assert_eq!((output.status.code(), rows.len()), (Some(3), 2), "{}", text(&output.stderr));
     assert_eq!(rows[0]["error"]["kind"], "too-large", "{}", rows[0]);
@@ -303,13 +302,6 @@ fn what_is_said_of_strange_names_is_one_harmless_line() {
     assert!(!message.trim_end().contains(|c: char| c.is_control() || c == '\u{202e}'), "{message:?}");
 }
 
-/// `job`, started by `launcher`, which becomes it.
-fn through(launcher: &[&str], job: &Command) -> Command {
-    let mut command = Command::new(launcher[0]);
-    command.args(&launcher[1..]).arg(job.get_program()).args(job.get_args()).current_dir(workspace_root());
-    command
-}
-
 /// A job that reads its list from a pipe that stays open.
 struct Listener {
     child: Child,
@@ -317,10 +309,9 @@ struct Listener {
 }
 
 impl Listener {
-    /// Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
     fn start(arguments: &[&str]) -> Self {
         let job = [&["-"], arguments].concat();
-        Self::spawn(&mut through(&["env", "--default-signal=INT,HUP,TERM"], &classify(&job)))
+        Self::spawn(&mut with_default_signals(&classify(&job)))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -341,7 +332,7 @@ impl Listener {
     }
 
     fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
+        job::signal(&self.child, name);
     }
 
     /// The exit code and what was said, after at most [`PATIENCE`].

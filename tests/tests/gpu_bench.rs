@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::gpu::{gpu, is_emulated};
+use tests::job::{signal, with_default_signals};
 use tests::network::{NetworkBuilder, list};
 use tests::program::text;
 use tests::trace::spans;
@@ -277,9 +278,7 @@ fn one_file_at_a_time() {
 fn a_signal_leaves_no_temporary_files() {
     let folder = tempfile::tempdir().unwrap();
     let model = network(folder.path());
-    // Whoever runs the tests may ignore signals, as under `nohup`; the program would go on ignoring them.
-    let mut command = Command::new("env");
-    command.args(["--default-signal=INT,TERM", "--"]).arg(ocellus().get_program());
+    let mut command = with_default_signals(&ocellus());
     command.args(["bench", "e2e", "--device", "cpu", "--size", "48x32", "--seconds", "3600", "--model"]).arg(&model);
     let mut child = command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // Its own: other tests have folders of the same kind.
@@ -295,7 +294,7 @@ fn a_signal_leaves_no_temporary_files() {
         sleep(Duration::from_millis(20));
     }
     sleep(Duration::from_secs(1));
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    signal(&child, "-TERM");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(folders(), 0, "left behind");
 }

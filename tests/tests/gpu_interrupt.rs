@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tests::gpu::{gpu, is_emulated};
+use tests::job::with_default_signals;
 use tests::{ocellus, skip, workspace_root};
 
 /// Longest that anything here may take; a compilation takes much longer.
@@ -28,9 +29,8 @@ impl Job {
             return None;
         }
         let cache = tempfile::tempdir().unwrap();
-        // Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT,TERM", "--"]).arg(ocellus().get_program()).args(arguments);
+        let mut command = with_default_signals(&ocellus());
+        command.args(arguments);
         command.env("OCELLUS_CACHE_DIR", cache.path()).env("OCELLUS_EMULATOR_COMPILE_MS", COMPILATION_MS);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut job = Self { child: command.spawn().unwrap(), cache };

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tests::job::{make_pipe, signal};
 use tests::program::{self, mixed_folder, photo, rows, text};
 use tests::trace::spans;
 use tests::{skip, workspace_root};
@@ -105,7 +106,7 @@ fn a_profile_is_complete_however_the_job_ends() {
     let mut row = String::new();
     BufReader::new(job.stdout.take().unwrap()).read_line(&mut row).unwrap();
     assert!(row.contains("giant panda"), "{row}");
-    assert!(Command::new("kill").args(["-TERM", &job.id().to_string()]).status().unwrap().success());
+    signal(&job, "-TERM");
     assert_eq!(job.wait().unwrap().code(), Some(130));
     drop(list);
     assert_eq!(spans(&trace).iter().filter(|span| span.name == "decode+resize").count(), 1);
@@ -199,7 +200,7 @@ fn address_of_metrics(errors: &mut impl BufRead) -> String {
 fn metrics_are_there_before_the_job_begins() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("rows.jsonl");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let mut job =
         classify(&["samples/photos/panda.jpg", "-q", "--metrics", "127.0.0.1:0", "-o", pipe.to_str().unwrap()])
             .stderr(Stdio::piped())

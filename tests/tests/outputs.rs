@@ -9,9 +9,9 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::job::{PATIENCE, wait};
+use tests::job::{PATIENCE, make_pipe, signal, wait, with_default_signals, with_limit};
+use tests::ocellus;
 use tests::program::{self, photo, rows, text};
-use tests::{ocellus, workspace_root};
 
 const OPTIONS: [&str; 2] = ["--stats", "--profile"];
 
@@ -24,7 +24,7 @@ fn classify(arguments: &[&OsStr]) -> Command {
 
 fn fifo(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    make_pipe(&path);
     path
 }
 
@@ -197,16 +197,14 @@ fn figures_of_others_stay_where_a_job_has_none() {
         let (figures, pipe) = (folder.path().join("figures"), fifo(folder.path(), "rows.jsonl"));
         // It waits for a reader of its rows.
         let job = classify(&[option.as_ref(), figures.as_os_str(), "-o".as_ref(), pipe.as_os_str()]);
-        let mut command = Command::new("env");
-        command.args(["--default-signal=INT,TERM", "--"]).arg(job.get_program()).args(job.get_args());
-        let mut child = command.current_dir(workspace_root()).spawn().unwrap();
+        let mut child = with_default_signals(&job).spawn().unwrap();
         let started = Instant::now();
         while !figures.exists() {
             assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "no figures");
             sleep(Duration::from_millis(5));
         }
         fs::write(&figures, "another job's").unwrap();
-        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        signal(&child, "-TERM");
         assert_eq!(wait(&mut child).code(), Some(130), "{option}");
         assert_eq!(fs::read_to_string(&figures).unwrap(), "another job's", "{option}");
     }
@@ -266,21 +264,18 @@ fn a_pipe_without_a_reader_is_waited_for_until_a_signal() {
         [(&[], "-o"), (&[], "--stats"), (&[], "--profile"), (&parity, "-o"), (&bench, "--json")];
     for (arguments, option) in jobs {
         let command = || {
-            // Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
-            let job = if arguments.is_empty() { classify(&[]) } else { ocellus() };
-            let mut command = Command::new("env");
-            command.args(["--default-signal=INT,TERM", "--"]).arg(job.get_program()).args(job.get_args());
-            command.current_dir(workspace_root()).args(arguments).arg(option).arg(&pipe);
+            let mut command = with_default_signals(&if arguments.is_empty() { classify(&[]) } else { ocellus() });
+            command.args(arguments).arg(option).arg(&pipe);
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             command
         };
-        for signal in ["-TERM", "-INT"] {
+        for name in ["-TERM", "-INT"] {
             let mut child = command().spawn().unwrap();
             until_thread(&mut child, "signals");
             // Most likely it waits by now; if not, it comes to the same.
             sleep(Duration::from_millis(300));
-            assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
-            assert_eq!(wait(&mut child).code(), Some(130), "{arguments:?} {option} {signal}");
+            signal(&child, name);
+            assert_eq!(wait(&mut child).code(), Some(130), "{arguments:?} {option} {name}");
         }
     }
     // A reader that comes late gets everything.
@@ -290,14 +285,6 @@ fn a_pipe_without_a_reader_is_waited_for_until_a_signal() {
     let mut rows = String::new();
     File::open(&pipe).unwrap().read_to_string(&mut rows).unwrap();
     assert_eq!((rows.lines().count(), wait(&mut child).code()), (2, Some(3)), "{rows}");
-}
-
-/// With a limit of open files.
-fn limited(job: &Command, files: u32) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")]).arg(job.get_program()).args(job.get_args());
-    shell.current_dir(workspace_root());
-    shell
 }
 
 #[test]
@@ -319,13 +306,14 @@ fn too_few_descriptors_end_the_job_and_are_no_rows() {
     assert_eq!(job(&whole).output().unwrap().status.code(), Some(3));
     let mut ended = 0;
     for files in 4..24 {
+        let limit = format!("-n {files}");
         let mut version = ocellus();
         version.arg("--version");
-        if !limited(&version, files).output().unwrap().status.success() {
+        if !with_limit(&version, &limit).output().unwrap().status.success() {
             continue;
         }
         let path = folder.path().join(format!("{files}.jsonl"));
-        let output = limited(&job(&path), files).output().unwrap();
+        let output = with_limit(&job(&path), &limit).output().unwrap();
         let message = said(&output);
         if output.status.code() == Some(1) {
             ended += 1;

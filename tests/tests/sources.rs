@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use tests::job::make_pipe;
 use tests::program::{self, photo, rows};
 use tests::skip;
 
@@ -65,7 +66,7 @@ fn strange_files_get_a_row_or_are_counted() {
     symlink("nowhere", path("broken.jpg")).unwrap();
     symlink("round.jpg", path("round.jpg")).unwrap();
     symlink(".", path("self")).unwrap();
-    assert!(Command::new("mkfifo").arg(path("pipe.jpg")).status().unwrap().success());
+    make_pipe(&path("pipe.jpg"));
     let output = classify(&[root.path()]).output().unwrap();
     let expected = ["broken.jpg: not-found", "photo.jpg", "round.jpg: io", "zero.jpg: empty", "\u{fffd}\u{fffd}.jpg"];
     assert_eq!(outcomes(&output), expected);

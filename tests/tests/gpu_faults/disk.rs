@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use tests::job::with_limit;
 use tests::skip;
 
 use super::{Fixture, device, errors, folder_of, text};
@@ -101,15 +102,11 @@ fn a_limit_on_the_size_of_files_is_as_a_full_disk() {
     for format in FORMATS {
         let output = fixture.path(&format!("x.{format}"));
         let job = fixture.command(&input, &["-q", "--resume", "-o", output.to_str().unwrap()]);
-        let limited = |limit: &str| {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", &format!("ulimit -f {limit}; exec \"$0\" \"$@\"")]).arg(job.get_program());
-            shell.args(job.get_args()).current_dir(tests::workspace_root()).output().unwrap()
-        };
-        let line = no_room(&limited("16"), "File too large");
+        let limited = |limit: &str| with_limit(&job, limit).output().unwrap();
+        let line = no_room(&limited("-f 16"), "File too large");
         assert!(line.contains("--resume"), "{line}");
         assert!(fs::read(partial(&output)).unwrap().ends_with(b"\n"));
-        assert_eq!(limited("unlimited").status.code(), Some(3));
+        assert_eq!(limited("-f unlimited").status.code(), Some(3));
         assert!(!partial(&output).exists());
         let whole = fixture.path(&format!("whole.{format}"));
         let mut job = fixture.command(&input, &["-q", "-o", whole.to_str().unwrap()]);

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::job::{memory_bytes, with_a_blocked_sink};
+use tests::job::{memory_bytes, with_a_blocked_sink, with_default_signals};
 use tests::network::{NetworkBuilder, list};
 use tests::program::{photo, rows, text};
 use tests::{job, jpeg, ocellus, require, workspace_root};
@@ -58,10 +58,7 @@ impl Fixture {
     }
 
     fn command_on(&self, device: &str, inputs: &[PathBuf], options: &[&str]) -> Command {
-        // Whoever runs the tests may ignore signals, as under `nohup`; the job would go on ignoring them.
-        let mut command = Command::new("env");
-        command.current_dir(workspace_root());
-        command.args(["--default-signal=INT,TERM,XFSZ", "--"]).arg(ocellus().get_program());
+        let mut command = with_default_signals(&ocellus());
         command.arg("classify").args(inputs).arg("--model").arg(self.path("net.onnx"));
         command.args(["--device", device, "--top", "3"]).args(options);
         command
