@@ -194,7 +194,7 @@ fn stats_hold_the_figures_of_the_job() {
     assert!(stats["images_per_s"].as_f64().unwrap() > 0.0 && stats["peak_memory_bytes"].as_u64().unwrap() > 1 << 20);
     let stages = stats["pipeline"]["stages"].as_array().unwrap();
     let names: Vec<&str> = stages.iter().map(|s| s["stage"].as_str().unwrap()).collect();
-    assert_eq!(names, ["source", "read", "decode+resize", "batch", "infer", "postprocess", "sink"]);
+    assert_eq!(names, ["source", "read", "decode+resize", "batch", "infer", "postprocess", "order", "sink"]);
     let busy: Vec<f64> = stages.iter().map(|s| s["busy_share"].as_f64().unwrap()).collect();
     assert!(busy.iter().all(|share| (0.0..=1.0).contains(share)), "{busy:?}");
     for stage in stages {

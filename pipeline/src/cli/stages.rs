@@ -84,17 +84,17 @@ impl Stages<'_> {
     ) -> Result<Pipeline<Labelled>, JobError> {
         let resizer = self.resizer();
         let workers = (0..self.threads).map(|_| resizer()).collect::<Result<Vec<_>, JobError>>()?;
-        let latency = self.max_latency.map(Latency::new);
-        let batcher = |_| Batcher::new(batch).with_deadline(latency.as_ref().map(Latency::deadline));
+        let ends = self.ends();
+        let batcher = |_| Batcher::new(batch).with_deadline(ends.deadline.clone());
         let classify = self.models.iter().map(|model| Classify::new(model.classify.clone()));
         let results = self
-            .source(items, latency.as_ref())?
+            .source(items, ends.window.as_ref())?
             .pool("read", vec![ReadAhead::new(self.decode.max_bytes); READERS])?
             .pool("decode+resize", workers)?
             .stage("batch", Branches(Tag::each(engines.iter().map(batcher))))?
             .stage("infer", Branches(Tag::each(engines.into_iter().map(Infer::new))))?
             .stage("postprocess", Then(Branches(Tag::each(classify)), Join::new(self.models.len())))?;
-        self.in_order(results, latency)
+        self.in_order(results, ends)
     }
 
     /// From files to results on GPUs, one lane each. `all_that_can` leaves out those that cannot begin.
@@ -126,16 +126,16 @@ impl Stages<'_> {
             let classify = self.models.iter().map(|model| ClassifyRanked::new(model.classify.clone()));
             Then(Collect::new(lanes.clone()), Branches(Tag::each(classify)))
         };
-        let latency = self.max_latency.map(Latency::new);
-        let batcher = WorkBatcher::new(most_images, most_bytes);
+        let ends = self.ends();
+        let batcher = WorkBatcher::new(most_images, most_bytes).with_deadline(ends.deadline.clone());
         let results = self
-            .loaded(items, reader, batcher, loaders, latency.as_ref())?
+            .loaded(self.source(items, ends.window.as_ref())?, reader, batcher, loaders)?
             .room(gpu::room(count))
             .stage("infer", lanes.clone())?
             .pool("postprocess", (0..count).map(|_| collector()))?;
         let models = self.models.len();
         let results = if models == 1 { results } else { results.stage("join", Join::new(models))? };
-        self.in_order(results, latency)
+        self.in_order(results, ends)
     }
 
     /// From files to pictures on a GPU and no further: by whom each is decoded, in batches of at most `most_images`, by so many
@@ -151,27 +151,23 @@ impl Stages<'_> {
         let decoder = self.decoder();
         let loader = |_| Ok(Load::new(&gpu.device, Some(jpeg), decoder()?)?);
         let loaders = (0..workers).map(loader).collect::<Result<Vec<_>, JobError>>()?;
-        self.loaded(items, self.reader(true), WorkBatcher::new(most_images, usize::MAX), loaders, None)?
-            .stage("look", Look)
+        let batcher = WorkBatcher::new(most_images, usize::MAX);
+        self.loaded(self.source(items, None)?, self.reader(true), batcher, loaders)?.stage("look", Look)
     }
 
     /// From files to batches that `loaders` have brought to a GPU.
     fn loaded<L>(
         &self,
-        items: impl Iterator<Item = Item<()>> + Send + 'static,
+        source: Pipeline<Item<()>>,
         reader: impl Fn() -> Result<Reader, JobError>,
         batcher: WorkBatcher,
         loaders: Vec<L>,
-        latency: Option<&Latency>,
     ) -> Result<Pipeline<L::Out>, JobError>
     where
         L: Stage<In = Vec<Item<Work>>, Out: 'static> + 'static,
     {
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
-        self.source(items, latency)?
-            .pool("read+split", readers)?
-            .stage("batch", batcher.with_deadline(latency.map(Latency::deadline)))?
-            .pool("load", loaders)
+        source.pool("read+split", readers)?.stage("batch", batcher)?.pool("load", loaders)
     }
 
     /// Makes stages that read a file and see who is to decode it; where a GPU `decodes` JPEG the CPU decodes only what it does not.
@@ -202,28 +198,35 @@ impl Stages<'_> {
         Ok(able)
     }
 
-    /// The items, in pools of the order that fits.
+    /// The items, none of which waits for a slower one before the end, as far as `window` admits them.
     fn source(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
-        latency: Option<&Latency>,
+        window: Option<&Window>,
     ) -> Result<Pipeline<Item<()>>, JobError> {
-        let cancel = self.cancel.clone();
-        match latency {
-            Some(latency) if self.order == Order::Input => {
-                let items = latency.window.admit(items, cancel.clone());
-                Ok(Pipeline::recorded(items, cancel, self.recorder.clone())?.order(Order::Completion))
-            }
-            _ => Ok(Pipeline::recorded(items, cancel, self.recorder.clone())?.order(self.order)),
+        let (cancel, recorder) = (self.cancel.clone(), self.recorder.clone());
+        let pipeline = match window {
+            Some(window) => Pipeline::recorded(window.admit(items, cancel.clone()), cancel, recorder),
+            None => Pipeline::recorded(items, cancel, recorder),
+        };
+        Ok(pipeline?.order(Order::Completion))
+    }
+
+    fn ends(&self) -> Ends {
+        Ends {
+            deadline: self.max_latency.map(Deadline::new),
+            window: (self.order == Order::Input).then(Window::default),
         }
     }
 
-    /// Rows in the order that is wanted. Items that wait for no others come as they are done.
-    fn in_order(&self, results: Pipeline<Labelled>, latency: Option<Latency>) -> Result<Pipeline<Labelled>, JobError> {
-        let Some(Latency { deadline, window }) = latency else { return Ok(results) };
-        match self.order {
-            Order::Input => results.stage("order", InOrder::new(window, deadline, self.models.len())),
-            Order::Completion => results.stage("order", AsDone::new(deadline)),
+    /// Rows in the order that is wanted.
+    fn in_order(&self, results: Pipeline<Labelled>, ends: Ends) -> Result<Pipeline<Labelled>, JobError> {
+        match ends {
+            Ends { window: Some(window), deadline } => {
+                results.stage("order", InOrder::new(window, deadline, self.models.len()))
+            }
+            Ends { window: None, deadline: Some(deadline) } => results.stage("order", AsDone::new(deadline)),
+            Ends { window: None, deadline: None } => Ok(results),
         }
     }
 
@@ -272,20 +275,12 @@ impl Stage for Look {
     }
 }
 
-/// What the stages of a job with a deadline share.
-struct Latency {
-    deadline: Deadline,
-    window: Window,
-}
-
-impl Latency {
-    fn new(longest: Duration) -> Self {
-        Self { deadline: Deadline::new(longest), window: Window::default() }
-    }
-
-    fn deadline(&self) -> Deadline {
-        self.deadline.clone()
-    }
+/// What the first and the last stages of a job share.
+struct Ends {
+    /// For whom rows must not wait longer than that.
+    deadline: Option<Deadline>,
+    /// For rows in the order of the inputs.
+    window: Option<Window>,
 }
 
 /// What becomes of a model's scores; without a threshold the model's own counts.

@@ -61,10 +61,11 @@ impl Window {
     }
 }
 
-/// The stage: gives items in the order of their numbers, each when all before it are there.
+/// The stage: gives items in the order of their numbers, each when all before it are there. One that never comes, because the
+/// job failed at it, ends what is given: what is written then goes on without a gap in the next job.
 pub struct InOrder<T> {
     window: Window,
-    deadline: Deadline,
+    deadline: Option<Deadline>,
     /// Items of each number.
     each: usize,
     /// Number of the first of `waiting`.
@@ -73,9 +74,9 @@ pub struct InOrder<T> {
 }
 
 impl<T> InOrder<T> {
-    /// A stage behind a source that `window` admits to, and a stage that waits for company until `deadline`. It gets so
-    /// many items of `each` number.
-    pub fn new(window: Window, deadline: Deadline, each: usize) -> Self {
+    /// A stage behind a source that `window` admits to, and a stage that waits for company until `deadline`, if there is one.
+    /// It gets so many items of `each` number.
+    pub fn new(window: Window, deadline: Option<Deadline>, each: usize) -> Self {
         Self { window, deadline, each, next: 0, waiting: VecDeque::new() }
     }
 }
@@ -85,7 +86,9 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
     type Out = T;
 
     fn process(&mut self, item: T, emit: &mut dyn FnMut(T)) -> Result<(), JobError> {
-        self.deadline.finished(item.number());
+        if let Some(deadline) = &self.deadline {
+            deadline.finished(item.number());
+        }
         // One more than announced has nothing to wait for.
         let Some(ahead) = item.number().checked_sub(self.next).map(|ahead| ahead as usize) else {
             emit(item);
@@ -104,11 +107,6 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
         if self.next / (WINDOW / 16) != before / (WINDOW / 16) {
             self.window.moved(self.next);
         }
-        Ok(())
-    }
-
-    fn finish(&mut self, emit: &mut dyn FnMut(T)) -> Result<(), JobError> {
-        self.waiting.drain(..).flatten().for_each(emit);
         Ok(())
     }
 }
@@ -143,7 +141,7 @@ mod tests {
     use crate::frame::{Item, Origin};
 
     fn stage(window: &Window) -> InOrder<Item<()>> {
-        InOrder::new(window.clone(), Deadline::new(Duration::ZERO), 1)
+        InOrder::new(window.clone(), None, 1)
     }
 
     fn item(id: u64) -> Item<()> {
@@ -159,14 +157,13 @@ mod tests {
             stage.process(item(id), &mut |item| given.push(item.id)).unwrap();
             assert_eq!(given, expected, "at {id}");
         }
-        given.clear();
-        stage.finish(&mut |item| given.push(item.id)).unwrap();
-        assert_eq!(given, [7], "what is missing never came");
+        // What is missing failed the job.
+        stage.finish(&mut |item| panic!("{}", item.id)).unwrap();
     }
 
     #[test]
     fn an_item_waits_for_its_equals() {
-        let mut stage = InOrder::new(Window::default(), Deadline::new(Duration::ZERO), 2);
+        let mut stage = InOrder::new(Window::default(), None, 2);
         let mut given = Vec::new();
         for id in [1, 0, 2, 1, 0, 2] {
             stage.process(item(id), &mut |item| given.push(item.id)).unwrap();
