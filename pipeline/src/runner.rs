@@ -367,11 +367,13 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
     let mut pace = Pace(PORTION);
     while !shared.aborted() {
         let Some(room) = link.outlet.room(counters) else { break };
-        let (most, reserve): (_, fn(_) -> _) = match link.order {
-            Order::Input => (pace.portion(), Room::reserve),
-            Order::Completion => (1, Room::reserve_none),
+        let (most, workers, reserve): (_, _, fn(_) -> _) = match link.order {
+            Order::Input => (pace.portion(), link.workers, Room::reserve),
+            Order::Completion => (1, link.workers, Room::reserve_none),
+            // Quick work is soon done by one, and others need not be woken for it.
+            Order::Portions => (pace.portion(), 1, Room::reserve_none),
         };
-        let portion = Portion { most, workers: link.workers, due: stage.due() };
+        let portion = Portion { most, workers, due: stage.due() };
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
                 let values = inputs.len();

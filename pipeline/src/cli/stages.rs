@@ -198,7 +198,7 @@ impl Stages<'_> {
         Ok(able)
     }
 
-    /// The items, none of which waits for a slower one before the end, as far as `window` admits them.
+    /// The items, which do not wait for slower ones before the end, as far as `window` admits them.
     fn source(
         &self,
         items: impl Iterator<Item = Item<()>> + Send + 'static,
@@ -209,7 +209,8 @@ impl Stages<'_> {
             Some(window) => Pipeline::recorded(window.admit(items, cancel.clone()), cancel, recorder),
             None => Pipeline::recorded(items, cancel, recorder),
         };
-        Ok(pipeline?.order(Order::Completion))
+        // Where none must wait, not even a few.
+        Ok(pipeline?.order(if self.max_latency.is_some() { Order::Completion } else { Order::Portions }))
     }
 
     fn ends(&self) -> Ends {

@@ -14,6 +14,8 @@ pub enum Order {
     Input,
     /// As they are done: none waits for a slower one.
     Completion,
+    /// As they are done, quick ones a few at a time, which costs less: one that is slow by surprise holds up those few.
+    Portions,
 }
 
 /// How long a stage waits for the next place before [`crate::stage::Stage::idle`] is called.

@@ -43,7 +43,7 @@ impl Stage for FailsAt {
 
 #[test]
 fn what_travels_when_a_job_fails_comes_back_to_who_waits_for_it() {
-    for order in [Order::Input, Order::Completion] {
+    for order in [Order::Input, Order::Completion, Order::Portions] {
         let (done, is_done) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let lenders = (0..3).map(|_| {
@@ -92,11 +92,41 @@ fn in_order_of_completion_none_waits_for_a_slower_one() {
     assert!(seen.into_iter().eq(0..200));
 }
 
+/// A value that is slow by surprise: those that its worker took with it wait, and no others.
+#[test]
+fn in_portions_few_wait_for_a_slower_one() {
+    let (slow, behind) = crossbeam_channel::bounded::<()>(1);
+    let stages = (0..3).map(|_| {
+        let behind = behind.clone();
+        Map(move |x| {
+            if x == 100 {
+                behind.recv().unwrap();
+            }
+            Ok(x)
+        })
+    });
+    let mut seen = Vec::new();
+    let pipeline = Pipeline::new(0..200, Cancel::default()).unwrap().order(Order::Portions);
+    let outcome = pipeline.pool("some-portions", stages).unwrap().run(|x| {
+        seen.push(x);
+        if seen.len() == 200 - CHUNK {
+            slow.send(()).unwrap();
+        }
+        Ok(())
+    });
+    outcome.end.unwrap();
+    assert!(seen.iter().position(|&x| x == 100).unwrap() >= 200 - CHUNK);
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..200));
+}
+
 #[test]
 fn in_order_of_completion_a_job_fails_and_stops_all_the_same() {
-    for fault in [17, 150] {
+    for (fault, order) in
+        [(17, Order::Completion), (150, Order::Completion), (17, Order::Portions), (150, Order::Portions)]
+    {
         let stages = (0..3).map(|_| Map(move |x| if x == fault { Err(JobError::Usage("x".into())) } else { Ok(x) }));
-        let pipeline = Pipeline::new(0..1000, Cancel::default()).unwrap().order(Order::Completion);
+        let pipeline = Pipeline::new(0..1000, Cancel::default()).unwrap().order(order);
         let outcome = pipeline.pool("some-fail", stages).unwrap().run(|_| Ok(()));
         assert!(matches!(outcome.end, Err(JobError::Usage(_))));
     }
