@@ -282,7 +282,7 @@ impl<T: Send + 'static> Pipeline<T> {
         }
         let counters = self.job.counters(name, workers, self.intake.capacity());
         let (outlet, intake) = queue(queue_len(workers).max(self.room));
-        let link = Arc::new(Link { intake: self.intake, outlet, order: self.order, workers });
+        let link = Arc::new(Link { intake: self.intake, outlet, order: self.order });
         for stage in stages {
             let (link, shared) = (Arc::clone(&link), Arc::clone(&self.job.shared));
             self.job.spawn(Arc::clone(&counters), move |counters| {
@@ -303,7 +303,7 @@ impl<T: Send + 'static> Pipeline<T> {
         let counters = job.counters("sink", 1, intake.capacity());
         let counters = job.meter(counters, "sink");
         let shared = Arc::clone(&job.shared);
-        let portion = Portion { most: CHUNK, workers: 1, due: None };
+        let portion = Portion { most: CHUNK, due: None };
         let mut values = Vec::new();
         shared.guard("sink", || {
             while !shared.aborted() {
@@ -341,7 +341,6 @@ struct Link<I, O> {
     intake: Intake<I>,
     outlet: Outlet<O>,
     order: Order,
-    workers: usize,
 }
 
 /// How long a worker's values take.
@@ -367,13 +366,12 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
     let mut pace = Pace(PORTION);
     while !shared.aborted() {
         let Some(room) = link.outlet.room(counters) else { break };
-        let (most, workers, reserve): (_, _, fn(_) -> _) = match link.order {
-            Order::Input => (pace.portion(), link.workers, Room::reserve),
-            Order::Completion => (1, link.workers, Room::reserve_none),
-            // Quick work is soon done by one, and others need not be woken for it.
-            Order::Portions => (pace.portion(), 1, Room::reserve_none),
+        let (most, reserve): (_, fn(_) -> _) = match link.order {
+            Order::Input => (pace.portion(), Room::reserve),
+            Order::Completion => (1, Room::reserve_none),
+            Order::Portions => (pace.portion(), Room::reserve_none),
         };
-        let portion = Portion { most, workers, due: stage.due() };
+        let portion = Portion { most, due: stage.due() };
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
                 let values = inputs.len();

@@ -319,8 +319,6 @@ pub(super) enum Taken<V, R> {
 pub(super) struct Portion {
     /// Most values.
     pub(super) most: usize,
-    /// Workers that share what is there.
-    pub(super) workers: usize,
     /// When not to wait any longer.
     pub(super) due: Option<Instant>,
 }
@@ -360,8 +358,9 @@ impl<T> Intake<T> {
             }
             match inner.places.front_mut() {
                 Some(place) if !place.values.is_empty() => {
-                    let share = place.values.len().div_ceil(portion.workers.max(1));
-                    into.extend(place.values.drain(..portion.most.clamp(1, share)));
+                    // Quick work is soon done by one, and others need not be woken for it.
+                    let most = portion.most.clamp(1, place.values.len());
+                    into.extend(place.values.drain(..most));
                     if place.values.is_empty() && inner.waiting_owners > 0 {
                         queue.emptied.notify_all();
                     }
