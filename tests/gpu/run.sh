@@ -3,7 +3,7 @@
 # tests/gpu/bundle.sh made.
 #
 #   tests/gpu/run.sh [OUTPUT]           everything but sanitizer and soak (default OUTPUT: output)
-#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench peers sanitizer soak
+#   tests/gpu/run.sh OUTPUT PART...     some of: doctor tests agreement bench gpus peers sanitizer soak
 #
 # OUTPUT gets report.json and logs.tar.gz, both written anew after every part; what an earlier run of the same commit left in
 # report.json stays where this run does not measure it again.
@@ -19,10 +19,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 output=${1:-output}
 [ $# -gt 0 ] && shift
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(doctor tests agreement bench peers)
+[ ${#parts[@]} -gt 0 ] || parts=(doctor tests agreement bench gpus peers)
 for part in "${parts[@]}"; do
     case $part in
-        doctor | tests | agreement | bench | peers | sanitizer | soak) ;;
+        doctor | tests | agreement | bench | gpus | peers | sanitizer | soak) ;;
         *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
@@ -72,10 +72,14 @@ agreement() {
     done
 }
 
+measure() { TAIL=20 logged "bench-$1" 120 "$bin/ocellus" bench "${@:2}" --json "$logs/bench-$1.json"; }
+
+resnet=$scratch/resnet50.onnx
+with_resnet() { [ -f "$resnet" ] || "$bin/resnet50" "$resnet"; }
+
 bench() {
-    local resnet=$scratch/resnet50.onnx size
-    [ -f "$resnet" ] || "$bin/resnet50" "$resnet"
-    measure() { TAIL=20 logged "bench-$1" 120 "$bin/ocellus" bench "${@:2}" --json "$logs/bench-$1.json"; }
+    local size
+    with_resnet
     measure startup startup
     measure infer-resnet50 infer --model "$resnet" --batch 1,32,256
     measure infer-resnet50-portable infer --model "$resnet" --batch 256 --portable
@@ -93,6 +97,14 @@ bench() {
     measure latency-efficientnet latency
     measure latency-efficientnet-engines latency --path engines
     measure latency-resnet50 latency --model "$resnet"
+}
+
+# All GPUs of the machine at once. What one does is part of bench.
+gpus() {
+    [ "$(nvidia-smi -L | wc -l)" -gt 1 ] || return 0
+    with_resnet
+    measure e2e-efficientnet-gpus e2e --size 500x375 --device cuda:all
+    measure e2e-resnet50-gpus e2e --size 500x375 --model "$resnet" --device cuda:all
 }
 
 # Other programs; wheels/ has those that are not installed.
