@@ -114,7 +114,7 @@ impl Worker {
     fn new(device: &Device, jpeg: &Jpeg, desc: &DecodeDesc, batch: usize) -> Result<Self, KernelError> {
         let stream = Stream::new(device, Priority::High)?;
         Ok(Self {
-            decoder: JpegDecoder::new(jpeg, &stream)?,
+            decoder: JpegDecoder::new(jpeg, &stream),
             arena: PlaneArena::new(&stream)?,
             picture: desc.corpus.picture(),
             path: desc.path,

@@ -224,7 +224,7 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(gpu: &'a Gpu, jpeg: &Jpeg) -> Result<Self, KernelError> {
         let stream = Stream::new(&gpu.device, Priority::Low)?;
-        let (decoder, arena) = (JpegDecoder::new(jpeg, &stream)?, PlaneArena::new(&stream)?);
+        let (decoder, arena) = (JpegDecoder::new(jpeg, &stream), PlaneArena::new(&stream)?);
         Ok(Self { gpu, stream, decoder, arena })
     }
 

@@ -85,15 +85,16 @@ pub struct Load<F> {
 }
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
-    /// A worker of its own streams, decoders and memory. Without `jpeg` the CPU decodes everything.
+    /// A worker of its own streams, decoders and memory. Without `jpeg` the CPU decodes everything. The decoders are made for the
+    /// first files that need them.
     ///
     /// # Errors
-    /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
+    /// [`KernelError::OutOfMemory`], or where the driver fails.
     pub fn new(device: &Device, jpeg: Option<&Jpeg>, cpu: F) -> Result<Self, KernelError> {
         let stream = Stream::new(device, Priority::High)?;
         let arenas = (0..ARENAS).map(|_| PlaneArena::new(&stream)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
-            jpeg: jpeg.map(|jpeg| JpegDecoder::new(jpeg, &stream)).transpose()?,
+            jpeg: jpeg.map(|jpeg| JpegDecoder::new(jpeg, &stream)),
             uploader: Uploader::new(&stream)?,
             arenas: Home::new(arenas),
             cpu,

@@ -181,7 +181,7 @@ impl Lane {
     /// for each stream.
     ///
     /// # Errors
-    /// Where there is no memory, or nvJPEG or the driver fails.
+    /// Where there is no memory, or the driver fails.
     pub fn stages<F>(
         mut self,
         cpu: impl Fn() -> Result<F, JobError>,
@@ -190,29 +190,17 @@ impl Lane {
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
-        let load = |jpeg: Option<&Jpeg>| Ok::<_, JobError>(Load::new(&self.gpu.device, jpeg, cpu()?));
-        let both = |jpeg| Ok::<_, JobError>([load(jpeg)?, load(jpeg)?]);
-        // All decode alike: who decodes a file does not depend on who is free.
-        let mut jpeg = self.jpeg.as_ref();
-        let [mut parts, first] = match both(jpeg)? {
-            [Ok(parts), Ok(first)] => [parts, first],
-            [Err(KernelError::OutOfMemory { .. }), other] | [other, Err(KernelError::OutOfMemory { .. })] => {
-                // What could be made is let go of first.
-                drop(other);
-                jpeg = None;
-                let [parts, first] = both(jpeg)?;
-                [parts?, first?]
-            }
-            [parts, first] => [parts?, first?],
-        };
-        let mut loaders = vec![first];
-        while loaders.len() < LOADERS {
-            match load(jpeg)? {
+        let mut loaders = Vec::with_capacity(LOADERS + 1);
+        let mut short = KernelError::OutOfMemory { call: "workers that decode" };
+        for _ in 0..=LOADERS {
+            match Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?) {
                 // Those that there are do the work.
-                Err(KernelError::OutOfMemory { .. }) => break,
+                Err(error @ KernelError::OutOfMemory { .. }) => short = error,
                 loader => loaders.push(loader?),
             }
         }
+        // One beside the one for parts, at least.
+        let mut parts = loaders.pop().filter(|_| !loaders.is_empty()).ok_or(short)?;
         for network in &mut self.networks {
             network.record(&self.gpu.device, recorder)?;
         }

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use ocellus_sys::nvjpeg::{BatchDecoder, Handle, Inspected, Inspector, Output, PlaneSize};
+use ocellus_sys::nvjpeg::{BatchDecoder, Inspected, Inspector, Output, PlaneSize};
 
 use tracing::debug;
 
+use super::on_demand::Place;
 use super::proof::{Proof, Tail};
 use super::turns::Turns;
-use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
+use super::{JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::clock::Spans;
 use crate::cuda::memory::DeviceMemory;
 use crate::cuda::planes::{BLANK, Plane, PlaneArena};
-use crate::cuda::stream::{Event, Stream, Waiting};
+use crate::cuda::stream::{Event, Stream};
 use crate::error::KernelError;
 
 /// Pixels for each engine in calls that are made at the same time, unless one call has more. Of large pictures the engines
@@ -34,27 +35,25 @@ pub(super) struct Batch {
     stream: Stream,
 }
 
-impl Batch {
-    pub(super) fn new(
-        jpeg: &Jpeg,
-        (handle, path): &(Handle, JpegPath),
-        stream: &Stream,
-        waiting: Waiting,
-    ) -> Result<Self, KernelError> {
-        Ok(Self {
+impl Path for Batch {
+    fn make(Place { jpeg, stream, waiting, .. }: &Place) -> Result<Option<Self>, KernelError> {
+        let Some((handle, path)) = &jpeg.batch else { return Ok(None) };
+        Ok(Some(Self {
             inspector: Inspector::new(handle).map_err(failed)?,
             decoder: BatchDecoder::new(handle, Output::Yuv).map_err(failed)?,
             path: *path,
             proof: Proof::new(&jpeg.device, jpeg.proof.clone())?,
             turns: Arc::clone(&jpeg.turns),
             spans: Spans::default(),
-            done: Event::waited_for(&jpeg.device, waiting)?,
+            done: Event::waited_for(&jpeg.device, *waiting)?,
             stream: stream.clone(),
-        })
+        }))
     }
-}
 
-impl Path for Batch {
+    fn takes(file: &JpegFile<'_>) -> bool {
+        file.path == JpegPath::Hardware
+    }
+
     fn spans(&mut self) -> &mut Spans {
         &mut self.spans
     }
@@ -63,7 +62,7 @@ impl Path for Batch {
         let Self { inspector, decoder, path, proof, turns, spans, done, stream } = self;
         let mut works = Vec::with_capacity(files.len());
         let mut tails = Vec::with_capacity(3 * files.len());
-        for (index, file) in files.iter().enumerate().filter(|(_, file)| file.path == JpegPath::Hardware) {
+        for (index, file) in files.iter().enumerate().filter(|(_, file)| Self::takes(file)) {
             if let Ok(inspected) = inspector.inspect(file.bytes)
                 && has_planes(&inspected, file)
             {
@@ -149,7 +148,6 @@ impl Batch {
         let Self { inspector, decoder, path: JpegPath::Hardware, stream, .. } = self else { return Ok(None) };
         let Ok(inspected) = inspector.inspect(file.bytes) else { return Ok(None) };
         let Some(plane) = file.planes.first().filter(|_| has_planes(&inspected, file)) else { return Ok(None) };
-        stream.device().bind()?;
         let bytes = plane.pitch_bytes as usize * plane.rows as usize;
         let (busy, copy) = (DeviceMemory::new(stream, DELAY_BYTES)?, DeviceMemory::new(stream, bytes)?);
         arena.fill(plane, BLANK)?;

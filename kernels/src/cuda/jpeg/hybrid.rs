@@ -1,10 +1,11 @@
 //! One picture after another, by the CPU, which reads the Huffman codes, and the GPU, which does the rest.
 
-use ocellus_sys::nvjpeg::{Backend, Handle, HybridDecoder};
+use ocellus_sys::nvjpeg::{Backend, HybridDecoder};
 
+use super::on_demand::Place;
 use super::{JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::clock::Spans;
-use crate::cuda::stream::{Event, Stream, Waiting};
+use crate::cuda::stream::{Event, Stream};
 use crate::error::KernelError;
 
 /// Decodes what others leave.
@@ -17,12 +18,6 @@ pub(super) struct Hybrid {
 }
 
 impl Hybrid {
-    pub(super) fn new(handle: &Handle, stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
-        let decoder = HybridDecoder::new(handle, Backend::Hybrid).map_err(failed)?;
-        let done = Event::waited_for(stream.device(), waiting)?;
-        Ok(Self { decoder, done, spans: Spans::default(), stream: stream.clone() })
-    }
-
     /// Enqueues one of the files; false where the decoder does not take it.
     fn one(&mut self, file: &JpegFile<'_>, files: &[JpegFile<'_>]) -> Result<bool, KernelError> {
         let Some(read) = taken(self.decoder.host(file.bytes), files)? else { return Ok(false) };
@@ -46,6 +41,16 @@ impl Hybrid {
 }
 
 impl Path for Hybrid {
+    fn make(Place { jpeg, stream, waiting, .. }: &Place) -> Result<Option<Self>, KernelError> {
+        let decoder = HybridDecoder::new(&jpeg.hybrid()?, Backend::Hybrid).map_err(failed)?;
+        let done = Event::waited_for(stream.device(), *waiting)?;
+        Ok(Some(Self { decoder, done, spans: Spans::default(), stream: stream.clone() }))
+    }
+
+    fn takes(_: &JpegFile<'_>) -> bool {
+        true
+    }
+
     fn spans(&mut self) -> &mut Spans {
         &mut self.spans
     }

@@ -1,15 +1,24 @@
 //! JPEG files into planes in memory of the GPU, by nvJPEG: on the JPEG engines, or by CPU and GPU together.
+//!
+//! # Start
+//! What nvJPEG needs it makes slowly, one thing after another whoever asks: on an H200 its handle takes 0.28 s, a decoder of the
+//! engines 0.1 s and the first one 0.35 s. So a [`JpegDecoder`] makes its decoders, on the thread that decodes, when the first
+//! file needs them, and [`Jpeg`] the handle of the hybrid decoder likewise: a job of a few files has as many as it uses. While
+//! one is made the driver may wait for the whole GPU. So it may where a worker decodes its first batch, or its first file for
+//! the hybrid decoder, and never once all workers have theirs.
 
 mod batch;
 mod hybrid;
+mod on_demand;
 mod proof;
 mod turns;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use batch::Batch;
 use hybrid::Hybrid;
 use ocellus_sys::nvjpeg::{Backend, Handle, HandleOptions, HardwareInfo, Nvjpeg, NvjpegError, Planes, Status};
+use on_demand::{OnDemand, Place};
 use tracing::info;
 use turns::Turns;
 
@@ -37,7 +46,8 @@ pub struct Jpeg {
     device: Device,
     /// For batches: the engines, or where there are none the multiprocessors.
     batch: Option<(Handle, JpegPath)>,
-    hybrid: Handle,
+    /// Made for the first file that needs it.
+    hybrid: Arc<Mutex<Option<Handle>>>,
     proof: Function,
     /// Pixels in the engines.
     turns: Arc<Turns>,
@@ -62,8 +72,7 @@ impl Jpeg {
     pub fn new(gpu: &Gpu) -> Result<Self, KernelError> {
         let device = &gpu.device;
         device.bind()?;
-        let nvjpeg = Nvjpeg::load().map_err(|e| KernelError::gpu(e.to_string()))?;
-        let hybrid = nvjpeg.handle(&HandleOptions::new(Backend::Hybrid)).map_err(failed)?;
+        let nvjpeg = loaded()?;
         let engines = nvjpeg.handle(&HandleOptions::new(Backend::Hardware)).ok();
         let batch = match engines.filter(|handle| handle.hardware_info().is_some()) {
             Some(handle) => Some((handle, JpegPath::Hardware)),
@@ -71,8 +80,12 @@ impl Jpeg {
             None => nvjpeg.handle(&HandleOptions::new(Backend::GpuHybrid)).ok().map(|h| (h, JpegPath::Hybrid)),
         };
         let proof = proof::load(gpu)?;
-        let mut jpeg =
-            Self { device: device.clone(), batch, hybrid, proof, turns: Arc::new(Turns::new(batch::TURN_PX)) };
+        let turns = Arc::new(Turns::new(batch::TURN_PX));
+        let mut jpeg = Self { device: device.clone(), batch, hybrid: Arc::default(), proof, turns };
+        if jpeg.batch.is_none() {
+            // Then there must be this one.
+            jpeg.hybrid()?;
+        }
         if let Some(info) = jpeg.hardware() {
             jpeg.turns = Arc::new(Turns::new(batch::TURN_PX * u64::from(info.decoders())));
         }
@@ -83,6 +96,18 @@ impl Jpeg {
     /// The kernel that this compiles.
     pub fn kernel() -> KernelSpec {
         proof::kernel()
+    }
+
+    /// The handle for [`Hybrid`], which the first of the threads makes that ask for it. The context must be current.
+    fn hybrid(&self) -> Result<Handle, KernelError> {
+        // A thread that panicked left it whole.
+        let mut made = self.hybrid.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = &*made {
+            return Ok(handle.clone());
+        }
+        let handle = loaded()?.handle(&HandleOptions::new(Backend::Hybrid)).map_err(failed)?;
+        *made = Some(handle.clone());
+        Ok(handle)
     }
 
     /// The JPEG engines.
@@ -105,7 +130,16 @@ impl Drop for Jpeg {
 }
 
 /// A way to decode. A further decoder is one more of them.
-trait Path {
+trait Path: Sized {
+    /// Makes it; `None` where this GPU has none. May wait for the whole GPU. The context is current.
+    ///
+    /// # Errors
+    /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
+    fn make(place: &Place) -> Result<Option<Self>, KernelError>;
+
+    /// Whether it may take this file.
+    fn takes(file: &JpegFile<'_>) -> bool;
+
     /// When it was at work for the last [`Path::decode`].
     fn spans(&mut self) -> &mut Spans;
 
@@ -122,38 +156,22 @@ trait Path {
 /// One thread's decoders. The engines rest between two batches of one decoder, and take batches of several in turns: of
 /// several threads one is served while the others prepare what follows.
 pub struct JpegDecoder {
-    batch: Option<Batch>,
-    hybrid: Hybrid,
-    waiting: Waiting,
-    stream: Stream,
-    is_timed: bool,
+    batch: OnDemand<Batch>,
+    hybrid: OnDemand<Hybrid>,
     // Last: its context is that of all the others.
-    jpeg: Jpeg,
+    place: Place,
 }
 
 impl JpegDecoder {
-    /// Decoders whose work runs on `stream`. May wait for the whole GPU: for the start.
-    ///
-    /// # Errors
-    /// [`KernelError::OutOfMemory`], or where nvJPEG or the driver fails.
-    pub fn new(jpeg: &Jpeg, stream: &Stream) -> Result<Self, KernelError> {
+    /// Decoders whose work runs on `stream`. They are made when a file needs them.
+    pub fn new(jpeg: &Jpeg, stream: &Stream) -> Self {
         Self::waiting(jpeg, stream, Waiting::Asleep)
     }
 
     /// As [`JpegDecoder::new`], and how [`JpegDecoder::decode`] waits.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn waiting(jpeg: &Jpeg, stream: &Stream, waiting: Waiting) -> Result<Self, KernelError> {
-        jpeg.device.bind()?;
-        Ok(Self {
-            batch: jpeg.batch.as_ref().map(|batch| Batch::new(jpeg, batch, stream, waiting)).transpose()?,
-            hybrid: Hybrid::new(&jpeg.hybrid, stream, waiting)?,
-            waiting,
-            stream: stream.clone(),
-            is_timed: false,
-            jpeg: jpeg.clone(),
-        })
+    pub fn waiting(jpeg: &Jpeg, stream: &Stream, waiting: Waiting) -> Self {
+        let place = Place { stream: stream.clone(), waiting, is_timed: false, jpeg: jpeg.clone() };
+        Self { batch: OnDemand::NotMade, hybrid: OnDemand::NotMade, place }
     }
 
     /// From now on [`JpegDecoder::spans`] says when decoders were at work.
@@ -161,9 +179,9 @@ impl JpegDecoder {
     /// # Errors
     /// Where the driver fails.
     pub fn record_spans(&mut self) -> Result<(), KernelError> {
-        let device = self.jpeg.device.clone();
-        self.is_timed = true;
-        self.paths().try_for_each(|path| path.spans().start(&device))
+        self.place.is_timed = true;
+        self.batch.record_spans(&self.place)?;
+        self.hybrid.record_spans(&self.place)
     }
 
     /// When decoders were at work for the last [`JpegDecoder::decode`], and on how many files.
@@ -171,7 +189,7 @@ impl JpegDecoder {
     /// # Errors
     /// Where the driver fails.
     pub fn spans(&mut self) -> Result<Vec<Span>, KernelError> {
-        self.paths().flat_map(|path| path.spans().taken()).collect()
+        self.batch.spans().chain(self.hybrid.spans()).collect()
     }
 
     /// Decodes files into planes of `arena` and waits until they are written. Returns for each file who decoded it, `None`
@@ -179,43 +197,28 @@ impl JpegDecoder {
     /// the others nothing. Files may be damaged in any way.
     ///
     /// # Errors
-    /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files, or to begin with: it has given back what it
-    /// held, and fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
+    /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files, or for the decoder that they need: it has given
+    /// back what it held, and fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
     pub fn decode(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<Vec<Option<JpegPath>>, KernelError> {
         if !files.iter().flat_map(|file| file.planes).all(|plane| arena.holds(plane)) {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
-        self.stream.device().bind()?;
-        self.complete()?;
-        self.paths().try_for_each(|path| path.spans().restart())?;
+        let Self { batch, hybrid, place } = self;
+        place.stream.device().bind()?;
+        batch.restart()?;
+        hybrid.restart()?;
         let mut served = vec![None; files.len()];
-        let enqueued = self.paths().try_for_each(|path| path.decode(files, &mut served));
+        // In the order in which a file goes from one to the next.
+        let enqueued = batch.decode(place, files, &mut served).and_then(|()| hybrid.decode(place, files, &mut served));
         // Waited for in any case: the work reads the files, and writes to the planes.
-        let waited = self.stream.synchronize();
+        let waited = place.stream.synchronize();
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
             // Buffers grow to the largest picture and never shrink. They are let go of here, and taken again when there is
             // something to decode.
-            self.batch = None;
-            self.hybrid = Hybrid::new(&self.jpeg.hybrid, &self.stream, self.waiting)?;
+            batch.let_go();
+            hybrid.let_go();
         }
         enqueued.and(waited).map(|()| served)
-    }
-
-    /// Makes anew what was let go of.
-    fn complete(&mut self) -> Result<(), KernelError> {
-        if let (None, Some(batch)) = (&self.batch, &self.jpeg.batch) {
-            self.batch = Some(Batch::new(&self.jpeg, batch, &self.stream, self.waiting)?);
-            if self.is_timed {
-                self.record_spans()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// In the order in which a file goes from one to the next.
-    fn paths(&mut self) -> impl Iterator<Item = &mut dyn Path> {
-        let batch = self.batch.as_mut().map(|batch| batch as &mut dyn Path);
-        batch.into_iter().chain([&mut self.hybrid as &mut dyn Path])
     }
 
     /// Whether the JPEG engines wait for earlier work of the stream they are given; `None` where there are no engines or
@@ -227,15 +230,20 @@ impl JpegDecoder {
         if !file.planes.iter().all(|plane| arena.holds(plane)) {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
-        self.batch.as_mut().map_or(Ok(None), |batch| batch.engines_wait(arena, file))
+        self.place.stream.device().bind()?;
+        self.batch.made(&self.place)?.map_or(Ok(None), |batch| batch.engines_wait(arena, file))
     }
 }
 
 impl Drop for JpegDecoder {
     fn drop(&mut self) {
         // Nothing is under way after `decode`, unless it failed.
-        let _ = self.stream.synchronize();
+        let _ = self.place.stream.synchronize();
     }
+}
+
+fn loaded() -> Result<&'static Nvjpeg, KernelError> {
+    Nvjpeg::load().map_err(|e| KernelError::gpu(e.to_string()))
 }
 
 fn planes(file: &JpegFile<'_>) -> Planes {

@@ -50,7 +50,7 @@ impl Single {
         let (infer, _) = infer(gpu, model, options, 1)?;
         let stream = infer.engine.stream().clone();
         let mut warnings = gpu.jit.report().warnings;
-        let jpeg = Jpeg::new(gpu).and_then(|jpeg| JpegDecoder::waiting(&jpeg, &stream, Waiting::Awake));
+        let jpeg = Jpeg::new(gpu).map(|jpeg| JpegDecoder::waiting(&jpeg, &stream, Waiting::Awake));
         if let Err(error) = &jpeg {
             warnings.push(format!("the CPU decodes: {error}"));
         }
