@@ -8,8 +8,9 @@
 // The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
 // picture of an engines' batch is reported as decoded and is not), `skip-chroma` (of that one only luma is written),
 // `fail-batches`, `little-memory` (for two pictures at once), `fail-from:N` (the N-th call that decodes fails, and every
-// later one).
+// later one), `no-states` (no decoder can be made), `states-from:N` (for the first N decoders there is no memory).
 
+#include "notes.hpp"
 #include "nvjpeg/decode.hpp"
 
 #include <dlfcn.h>
@@ -57,13 +58,17 @@ Status misuse(const char* what) {
   return INTERNAL_ERROR;
 }
 
+// N where EMULATED_NVJPEG is NAME:N, else 0.
+unsigned long long number(const char* name) {
+  const char* const list = std::getenv("EMULATED_NVJPEG");
+  const size_t length = std::strlen(name);
+  const bool named = list && std::strncmp(list, name, length) == 0 && list[length] == ':';
+  return named ? std::strtoull(list + length + 1, nullptr, 10) : 0;
+}
+
 // Whether this call, one of those that `fail-from` counts, fails.
 bool fails() {
-  static const unsigned long long first = [] {
-    constexpr char kName[] = "fail-from:";
-    const char* list = std::getenv("EMULATED_NVJPEG");
-    return list && std::strncmp(list, kName, sizeof kName - 1) == 0 ? std::strtoull(list + sizeof kName - 1, nullptr, 10) : 0;
-  }();
+  static const unsigned long long first = number("fail-from");
   static std::atomic<unsigned long long> calls{0};
   return first != 0 && ++calls >= first;
 }
@@ -166,6 +171,15 @@ Status destroy(T* object) {
   return SUCCESS;
 }
 
+Status make_state(State** state, const char* which) {
+  static const unsigned long long refused = number("states-from");
+  static std::atomic<unsigned long long> made{0};
+  note("nvjpeg-state", which);
+  if (told("no-states")) return INTERNAL_ERROR;
+  if (made++ < refused) return ALLOCATOR_FAILURE;
+  return make(state);
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -184,6 +198,8 @@ Status nvjpegGetProperty(int type, int* value) {
 Status nvjpegCreateEx(int backend, void*, void*, unsigned, Handle** handle) {
   if (backend < DEFAULT || backend > HARDWARE) return INVALID_PARAMETER;
   if (backend == HARDWARE && told("no-engines")) return ARCH_MISMATCH;
+  constexpr const char* kNames[] = {"default", "hybrid", "gpu-hybrid", "hardware"};
+  note("nvjpeg-handle", kNames[backend]);
   return make(handle, backend);
 }
 Status nvjpegDestroy(Handle* handle) { return destroy(handle); }
@@ -229,7 +245,7 @@ Status nvjpegDecodeParamsSetOutputFormat(Params* params, int output) {
   return SUCCESS;
 }
 
-Status nvjpegJpegStateCreate(Handle*, State** state) { return make(state); }
+Status nvjpegJpegStateCreate(Handle*, State** state) { return make_state(state, "batch"); }
 Status nvjpegJpegStateDestroy(State* state) {
   if (state && state->running) return misuse("a state is destroyed while its work runs");
   return destroy(state);
@@ -264,7 +280,7 @@ Status nvjpegDecoderCreate(Handle*, int backend, Decoder** decoder) {
   return make(decoder, backend);
 }
 Status nvjpegDecoderDestroy(Decoder* decoder) { return destroy(decoder); }
-Status nvjpegDecoderStateCreate(Handle*, Decoder*, State** state) { return make(state); }
+Status nvjpegDecoderStateCreate(Handle*, Decoder*, State** state) { return make_state(state, "single"); }
 Status nvjpegDecoderJpegSupported(Decoder* decoder, Parsed* stream, Params*, int* unsupported) {
   const bool codes = decoder->backend == HYBRID || (!stream->header.progressive && stream->header.one_scan);
   *unsupported = !(codes && by_kernels(stream->header));

@@ -98,8 +98,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Plans, compiles and uploads. Where the batch is too large for the GPU or its memory, half of it is tried, and so on.
-    /// `lanes` is the number of GPUs in the job.
+    /// Plans, compiles and uploads, while nvJPEG starts. Where the batch is too large for the GPU or its memory, half of it is
+    /// tried, and so on. `lanes` is the number of GPUs in the job.
     ///
     /// # Errors
     /// [`KernelError::Unsupported`] where the GPU has no kernel for an operator, [`KernelError::OutOfMemory`] or
@@ -107,18 +107,9 @@ impl Lane {
     pub fn new(gpu: Gpu, models: &[LaneModel<'_>], wanted: NonZeroUsize, lanes: usize) -> Result<Self, JobError> {
         let name = name_of(&gpu);
         let mut warnings = Vec::new();
-        let mut batch = wanted.get();
-        let mut refused = None;
-        let (networks, largest) = loop {
-            match networks(&gpu, &name, models, batch, under_way(lanes)) {
-                Err(error) if batch > 1 && is_too_large(&error) => {
-                    debug!(batch, %error, "the batch is halved");
-                    batch /= 2;
-                    refused.get_or_insert(error);
-                }
-                made => break made.map_err(|error| if lanes > 1 { error.on_gpu(&name) } else { error })?,
-            }
-        };
+        let (made, jpeg) = beside_jpeg(&gpu, || halved_networks(&gpu, &name, models, wanted.get(), under_way(lanes)));
+        let Halved { networks, most, batch, refused } =
+            made.map_err(|error| if lanes > 1 { error.on_gpu(&name) } else { error })?;
         match refused {
             None => {}
             Some(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
@@ -127,8 +118,7 @@ impl Lane {
             Some(error) => warnings.push(format!("batches of {batch}, not of {wanted}: {error}")),
         }
         // A network whose file fixes the batch takes no more.
-        let batch = batch.min(largest);
-        let jpeg = Jpeg::new(&gpu);
+        let batch = batch.min(most);
         if let Err(error) = &jpeg {
             // A GPU that is lost is not one that lacks nvJPEG.
             gpu.device.memory_bytes()?;
@@ -301,6 +291,48 @@ fn is_too_large(error: &JobError) -> bool {
         JobError::Kernel(KernelError::OutOfMemory { .. } | KernelError::TooLarge { .. })
             | JobError::Model(ModelError::TooLarge(_))
     )
+}
+
+/// nvJPEG, which starts on a thread of its own while the caller makes what comes behind it: the driver does both at once.
+pub(crate) fn beside_jpeg<T>(gpu: &Gpu, make: impl FnOnce() -> T) -> (T, Result<Jpeg, KernelError>) {
+    thread::scope(|scope| {
+        let jpeg = scope.spawn(|| Jpeg::new(gpu));
+        let made = make();
+        let panicked = |panic: Box<dyn Any + Send>| Err(KernelError::gpu(panic_message(panic.as_ref())));
+        (made, jpeg.join().unwrap_or_else(panicked))
+    })
+}
+
+/// The networks of all models for a batch that the GPU takes.
+struct Halved {
+    networks: Vec<Copies>,
+    /// The largest batch that all of them take.
+    most: usize,
+    /// What they were made for: what was wanted, or half of it, and so on.
+    batch: usize,
+    /// Why it is not what was wanted.
+    refused: Option<JobError>,
+}
+
+/// The networks, for half of the batch where the GPU or its memory is too small, and so on.
+fn halved_networks(
+    gpu: &Gpu,
+    name: &Arc<str>,
+    models: &[LaneModel<'_>],
+    wanted: usize,
+    under_way: usize,
+) -> Result<Halved, JobError> {
+    let (mut batch, mut refused) = (wanted, None);
+    loop {
+        match networks(gpu, name, models, batch, under_way) {
+            Err(error) if batch > 1 && is_too_large(&error) => {
+                debug!(batch, %error, "the batch is halved");
+                batch /= 2;
+                refused.get_or_insert(error);
+            }
+            made => return made.map(|(networks, most)| Halved { networks, most, batch, refused }),
+        }
+    }
 }
 
 /// The networks of all models, those of high priority first, and the largest batch that all of them take.

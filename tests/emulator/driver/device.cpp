@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "driver/stream.hpp"
 #include "machine/launch.hpp"
 #include "machine/settings.hpp"
+#include "notes.hpp"
 
 struct CUctx_st {
   int gpu = 0;
@@ -117,6 +119,9 @@ unsigned shared_bytes_optin() { return shared_bytes_per_multiprocessor() - (sett
 EXPORT CUresult cuInit(unsigned flags) {
   REQUIRE(flags == 0, CUDA_ERROR_INVALID_VALUE);
   emulator::report_faults();
+  // What the driver looks at when it starts.
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  note("queues", queues == nullptr ? "default" : queues);
   initialised = true;
   return CUDA_SUCCESS;
 }

@@ -6,7 +6,7 @@
 
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::gpu::Gpu;
-use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
+use ocellus_kernels::cuda::jpeg::{JpegDecoder, JpegFile, JpegPath};
 use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::stream::{Stream, Waiting};
 use ocellus_kernels::cuda::top_k::TopKResults;
@@ -14,7 +14,7 @@ use ocellus_kernels::cuda::upload::Uploader;
 
 use super::super::batch::{planes_bytes, rgb_desc};
 use super::super::load::{Placed, decoder_of, place};
-use super::super::{LaneOptions, infer};
+use super::super::{LaneOptions, beside_jpeg, infer};
 use super::{Infer, missing, network, ranked};
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Decoder, PictureInfo, Ranked, Work};
@@ -47,10 +47,11 @@ impl Single {
     /// # Errors
     /// Those of [`super::super::Lane::new`].
     pub fn new(gpu: &Gpu, model: &Model, options: &LaneOptions) -> Result<Self, JobError> {
-        let (infer, _) = infer(gpu, model, options, 1)?;
+        let (made, jpeg) = beside_jpeg(gpu, || infer(gpu, model, options, 1));
+        let (infer, _) = made?;
         let stream = infer.engine.stream().clone();
         let mut warnings = gpu.jit.report().warnings;
-        let jpeg = Jpeg::new(gpu).map(|jpeg| JpegDecoder::waiting(&jpeg, &stream, Waiting::Awake));
+        let jpeg = jpeg.map(|jpeg| JpegDecoder::waiting(&jpeg, &stream, Waiting::Awake));
         if let Err(error) = &jpeg {
             warnings.push(format!("the CPU decodes: {error}"));
         }
