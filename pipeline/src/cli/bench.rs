@@ -25,7 +25,7 @@ use ocellus_kernels::jit::{CacheDir, Stop};
 use super::device::{GPU_BATCH, explained, jit_options};
 use super::figures::{FiguresFile, STDOUT};
 use super::job::find;
-use super::{Exit, say, signals};
+use super::{Exit, queues, say, signals};
 use crate::bench::Measurement;
 use crate::bench::corpus;
 use crate::bench::decode::{self, DecodeDesc};
@@ -54,6 +54,10 @@ struct Signals {
 
 /// Measures and prints.
 pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
+    if args.keeps_busy() {
+        // Before there are other threads.
+        queues::take();
+    }
     let signals = Signals { cancel: Cancel::default(), compiling: Stop::default() };
     // Temporary files must not stay behind.
     signals::watch(signals.cancel.clone(), signals.compiling.clone())?;

@@ -18,7 +18,7 @@ use super::metrics::{self, Facts, Metrics, Page};
 use super::progress::Progress;
 use super::stages::{Classifier, Labelled, Stages, Warn};
 use super::stats::{START, Stats, Tally, stage_lines};
-use super::{Exit, say, signals};
+use super::{Exit, queues, say, signals};
 use crate::bench::infer::name_of;
 use crate::error::{JobError, printable};
 use crate::frame::Branch;
@@ -56,6 +56,8 @@ struct Job {
 pub(super) fn run(args: JobDesc, log: &Log) -> Result<Exit, JobError> {
     let started = Instant::now();
     let inputs = args.inputs.iter().map(|input| Input::parse(input)).collect::<Result<Vec<_>, _>>()?;
+    // Before there are other threads.
+    queues::take_for(&inputs);
     let format = format_of(&args)?;
     let models = args.open_models()?;
     let (cancel, compiling) = (Cancel::default(), Stop::default());

@@ -14,6 +14,7 @@ mod log;
 mod metrics;
 mod parity;
 mod progress;
+mod queues;
 mod run;
 mod signals;
 mod stages;
@@ -46,8 +47,6 @@ enum Exit {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    // Before there are other threads.
-    ocellus_sys::use_all_queues();
     let cli = args::Cli::parse();
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         // A panic becomes a row or a one-line error.

@@ -4,6 +4,7 @@ mod lanes;
 mod memory;
 mod models;
 mod observe;
+mod start;
 mod steady;
 
 use std::collections::{BTreeMap, BTreeSet};

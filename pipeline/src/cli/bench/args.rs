@@ -71,6 +71,12 @@ pub(super) struct AllArgs {
 }
 
 impl BenchArgs {
+    /// Whether the GPU is kept busy as by a long job, for which all queues are taken: not where the start is measured, or what
+    /// waits for one file.
+    pub(super) fn keeps_busy(&self) -> bool {
+        !matches!(self.what, Some(What::Startup(_) | What::Latency(_) | What::Corpus(_)))
+    }
+
     /// Where figures go beside the table.
     pub(super) fn json(&self) -> Option<&Path> {
         let on = match &self.what {
