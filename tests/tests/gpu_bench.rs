@@ -86,7 +86,45 @@ fn the_network_alone() {
     let names = ["infer.tiny.fp32.portable.b1"];
     let portable = ["infer", "--model", model, "--batch", "1", "--portable", "--precision", "fp32"];
     assert_bounded(&measure(&portable, "img/s", &names).0);
-    measure(&["startup", "--model", model, "--batch", "2"], "s", &["startup.tiny.fp16.cold", "startup.tiny.fp16.warm"]);
+}
+
+/// Each round is a process of its own.
+#[test]
+fn the_start() {
+    let Some(gpu) = gpu() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let model = network(folder.path());
+    let startup = ["startup", "--batch", "2", "--precision", "fp32", "--model", model.to_str().unwrap()];
+    let names = ["cold", "warm", "decoders"].map(|part| format!("startup.tiny.fp32.{part}"));
+    let names = names.each_ref().map(String::as_str);
+    let (_, output) = measure(&startup, "s", &names);
+    let said = text(&output.stderr);
+    for state in ["cold: model ", "warm: model "] {
+        let line = said.lines().find(|line| line.starts_with(state)).unwrap_or_else(|| panic!("{said}"));
+        assert!(["GPU ", "plans ", "network ", "then decoders "].iter().all(|part| line.contains(part)), "{line}");
+    }
+    if !is_emulated(gpu) {
+        return skip("REQUIRE_EMULATOR", "a real GPU does not fail on demand");
+    }
+    let notes = folder.path().join("notes");
+    let no_states = [("EMULATED_NVJPEG", "no-states"), ("OCELLUS_EMULATOR_NOTES", notes.to_str().unwrap())];
+    let units = names.map(|name| (name, "s"));
+    let (_, output) = measure_with(&startup, &units[..2], &no_states);
+    assert!(text(&output.stderr).contains("then decoders not measured: "), "{}", text(&output.stderr));
+    let notes = fs::read_to_string(notes).unwrap();
+    assert_eq!(notes.matches("nvjpeg-handle hardware").count(), 2, "one a process: {notes}");
+    assert!(notes.contains("queues default") && !notes.contains("queues 32"), "{notes}");
+    // What fails there is said here, once.
+    for (variable, value, why) in
+        [("OCELLUS_EMULATOR_GPUS", "0", "no GPU"), ("OCELLUS_EMULATOR_FAILING_GPU", "0:40", "illegal memory access")]
+    {
+        let output = bench(&startup).env(variable, value).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let error = said.lines().last().unwrap();
+        assert!(error.starts_with("error: measuring the cold start: ") && error.contains(why), "{said}");
+        assert_eq!(said.matches("error: ").count(), 1, "{said}");
+    }
 }
 
 #[test]

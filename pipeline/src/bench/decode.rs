@@ -45,7 +45,23 @@ pub struct DecodeDesc {
 /// # Errors
 /// Where nvJPEG is not there.
 pub fn usual_path(gpu: &Gpu) -> Result<JpegPath, JobError> {
-    Ok(Jpeg::new(gpu)?.hardware().map_or(JpegPath::Hybrid, |_| JpegPath::Hardware))
+    Ok(path_of(&Jpeg::new(gpu)?))
+}
+
+fn path_of(jpeg: &Jpeg) -> JpegPath {
+    jpeg.hardware().map_or(JpegPath::Hybrid, |_| JpegPath::Hardware)
+}
+
+/// Starts nvJPEG on this GPU and decodes the first of these files, as the first worker of a job does.
+///
+/// # Errors
+/// Where nvJPEG is not there or does not decode it, there is no memory or the driver fails.
+pub fn first(gpu: &Gpu, corpus: &CorpusDesc, files: &[Vec<u8>]) -> Result<(), JobError> {
+    let jpeg = Jpeg::new(gpu)?;
+    let one = NonZeroUsize::MIN;
+    let desc = DecodeDesc { corpus: *corpus, batch: one, workers: one, path: path_of(&jpeg) };
+    Worker::new(&gpu.device, &jpeg, &desc, 1)?.decode(files, 0)?;
+    Ok(())
 }
 
 /// Images a second.

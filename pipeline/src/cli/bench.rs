@@ -4,21 +4,20 @@ mod args;
 mod e2e;
 mod job;
 mod routed;
+mod startup;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::Instant;
 
 pub(super) use args::BenchArgs;
 use args::{
-    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, DecodeWay, InferArgs, LatencyArgs, Net, PreprocessArgs,
-    StartupArgs, What, count,
+    AllArgs, CorpusArgs, DECODE_PICTURES, DecodeArgs, DecodeWay, InferArgs, LatencyArgs, Net, PreprocessArgs, What,
+    count,
 };
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use e2e::E2eBench;
-use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions};
 use ocellus_kernels::cuda::gpu::Gpu;
 use ocellus_kernels::jit::{CacheDir, Stop};
 
@@ -34,7 +33,7 @@ use crate::bench::latency;
 use crate::bench::preprocess::{self, Output, PreprocessBench};
 use crate::error::JobError;
 use crate::frame::Decoder;
-use crate::gpu::{LOADERS, planner};
+use crate::gpu::LOADERS;
 use crate::model::load::Model;
 use crate::single::{Classifier, DecodePath, Options};
 use crate::stage::Cancel;
@@ -67,12 +66,17 @@ pub(super) fn run(args: &BenchArgs) -> Result<Exit, JobError> {
 }
 
 fn measure(args: &BenchArgs, signals: &Signals) -> Result<Exit, JobError> {
+    if let Some(What::Startup(args)) = &args.what
+        && args.one_round
+    {
+        return startup::round(args, signals);
+    }
     let json = args.json().map(|path| FiguresFile::open("--json", path, START, &[Path::new(STDOUT)], &signals.cancel));
     let json = json.transpose()?;
     let measurements = match &args.what {
         None => all(&args.all, signals)?,
         Some(What::Infer(args)) => infer(args, signals)?,
-        Some(What::Startup(args)) => startup(args, signals)?,
+        Some(What::Startup(args)) => startup::measure(args, signals)?,
         Some(What::Decode(args)) => vec![decode(args, signals)?],
         Some(What::Preprocess(args)) => preprocess(args, signals)?,
         Some(What::E2e(args)) => E2eBench::of(args)?.run(signals)?,
@@ -117,36 +121,6 @@ fn infer(args: &InferArgs, signals: &Signals) -> Result<Vec<Measurement>, JobErr
     let batches = args.batch.iter().map(|n| n.get()).collect();
     let desc = InferDesc { precision: args.net.precision(), portable: args.portable, batches };
     infer::measure(&gpu(args.on.ordinal(), signals)?, &model, &desc, &signals.cancel)
-}
-
-/// From the file to a network that can run: with an empty cache of kernels, then with what that left in it.
-fn startup(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measurement>, JobError> {
-    let folder = tempfile::tempdir().map_err(|e| JobError::io("making a temporary folder", e))?;
-    let (precision, batch) = (args.net.precision(), args.batch.get());
-    let mut measurements = Vec::new();
-    for state in ["cold", "warm"] {
-        let started = Instant::now();
-        let model = open(&args.net)?;
-        let read_s = started.elapsed().as_secs_f64();
-        let cache = CacheDir::At(folder.path().to_owned());
-        let gpu = Gpu::open(args.on.ordinal(), jit_options(cache, signals.compiling.clone())?);
-        let gpu = gpu.map_err(|error| explained(error.into()))?;
-        let opened_s = started.elapsed().as_secs_f64();
-        let (planner, batches) = planner(&model, batch)?;
-        let options = EngineOptions { precision, portable: false, batches };
-        let planned_s = started.elapsed().as_secs_f64();
-        CudaEngine::new(&gpu.device, &gpu.jit, planner, &options)?;
-        let made_s = started.elapsed().as_secs_f64();
-        say(format_args!(
-            "{state}: model {read_s:.3} s, GPU {:.3} s, plans {:.3} s, network {:.3} s",
-            opened_s - read_s,
-            planned_s - opened_s,
-            made_s - planned_s
-        ));
-        let name = format!("startup.{}.{}.{state}", model.name, name_of(precision));
-        measurements.push(Measurement::of(name, "s", vec![made_s]));
-    }
-    Ok(measurements)
 }
 
 fn decode(args: &DecodeArgs, signals: &Signals) -> Result<Measurement, JobError> {

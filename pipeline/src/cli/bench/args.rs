@@ -97,7 +97,7 @@ impl BenchArgs {
 pub(super) enum What {
     /// The network alone, its input already on the GPU
     Infer(InferArgs),
-    /// The time until the network is ready to run
+    /// The time until the network is ready to run, and until the first picture is decoded
     Startup(StartupArgs),
     /// JPEG files in memory to planes on the GPU
     Decode(DecodeArgs),
@@ -203,6 +203,10 @@ pub(super) struct StartupArgs {
     /// Batch size
     #[arg(long, value_name = "N", default_value_t = count(GPU_BATCH), value_parser = up_to::<BATCH>)]
     pub(super) batch: NonZeroUsize,
+
+    /// For the process that measures: start once and say how long it took
+    #[arg(long, hide = true)]
+    pub(super) one_round: bool,
 }
 
 #[derive(Debug, Args)]
