@@ -6,16 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use crate::workspace_root;
 
-/// Longest that anything of a job may take here: it only catches hangs.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest that anything of a job may take here, its start on a busy machine among it: it only catches hangs.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Seconds in a row that a job must have been still for, to be at rest.
+const STILL_S: u32 = 3;
 /// What a job that waits may use of a processor in a second, in hundredths of one.
 const IDLE_TICKS: u64 = 10;
+/// What its resident memory may change by in a second.
+const STILL_BYTES: u64 = 256 << 10;
 
 /// A figure of `/proc/PID/status`, in bytes; `None` where the process has ended.
 pub fn memory_bytes(pid: u32, field: &str) -> Option<u64> {
@@ -56,6 +61,24 @@ pub fn signal(child: &Child, name: &str) {
 /// Where it cannot be made.
 pub fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Waits until something can be seen of a job that goes on.
+///
+/// # Panics
+/// Where the job ends before, or it is not seen.
+pub fn wait_until(child: &mut Child, what: &str, mut seen: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !seen() {
+        if let Some(status) = child.try_wait().unwrap() {
+            panic!("it ended before, {status}: {what}");
+        }
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("after {PATIENCE:?} not yet: {what}");
+        }
+        sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits for the end of a job.
@@ -100,10 +123,10 @@ pub struct Blocked {
 }
 
 /// Runs a job that reads paths from standard input (`-`) and writes JSON lines to a pipe. It gets `paths` again and again,
-/// and nobody reads the rows until it takes no more paths and `blocked` has passed.
+/// and nobody reads more than the first byte of the rows until it has come to rest and `blocked` has passed.
 ///
 /// # Panics
-/// Where the job goes on to take paths without end, or hangs.
+/// Where the job goes on to take paths or memory without end, or hangs.
 pub fn with_a_blocked_sink(command: &mut Command, paths: &[PathBuf], blocked: Duration) -> Blocked {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -126,30 +149,56 @@ pub fn with_a_blocked_sink(command: &mut Command, paths: &[PathBuf], blocked: Du
         let mut said = String::new();
         stderr.read_to_string(&mut said).map(|_| said)
     });
-    // Until it has taken nothing and done next to nothing for a second, beside looking whether there is something to do.
-    let (mut last, started) = (0, Instant::now());
-    loop {
-        let busy = busy_ticks(child.id());
-        sleep(Duration::from_secs(1));
-        assert!(started.elapsed() < PATIENCE, "it goes on without end: {last}");
-        assert!(child.try_wait().unwrap().is_none(), "it ended");
-        let before = std::mem::replace(&mut last, asked.load(SeqCst));
-        if last > 0 && last == before && busy_ticks(child.id()) <= busy + IDLE_TICKS {
-            break;
-        }
-    }
+    // A job that starts may look as if it were at rest, so the first row is waited for.
+    let mut stdout = child.stdout.take().unwrap();
+    let (started, start) = channel();
+    thread::spawn(move || {
+        let mut byte = [0];
+        let len = stdout.read(&mut byte).unwrap();
+        started.send((byte[..len].to_vec(), stdout))
+    });
+    let mut first = None;
+    wait_until(&mut child, "a row", || {
+        first = start.try_recv().ok();
+        first.is_some()
+    });
+    let (first, stdout) = first.expect("it came");
+    let taken = until_at_rest(&mut child, &asked);
     let (mut rss_bytes, since) = (Vec::new(), Instant::now());
     while since.elapsed() < blocked {
         rss_bytes.push(memory_bytes(child.id(), "VmRSS").expect("it runs"));
         sleep(Duration::from_millis(100));
     }
-    assert_eq!(asked.load(SeqCst), last, "it took more paths");
+    assert_eq!(asked.load(SeqCst), taken, "it took more paths");
     enough.store(true, SeqCst);
-    let rows = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).collect();
+    let rows = BufReader::new(first.chain(stdout)).lines().map(Result::unwrap).collect();
     asker.join().unwrap();
     let code = wait(&mut child).code();
     let said = speaker.join().unwrap().unwrap();
     Blocked { rss_bytes, asked: asked.load(SeqCst), rows, code, said }
+}
+
+/// Waits until a job takes no paths and no memory, and does next to nothing, beside looking whether there is something to do.
+/// Gives the number of paths taken.
+fn until_at_rest(child: &mut Child, asked: &AtomicU64) -> u64 {
+    let pid = child.id();
+    let look = || (asked.load(SeqCst), busy_ticks(pid), memory_bytes(pid, "VmRSS").unwrap_or_default());
+    let (mut before, mut still_s) = (look(), 0);
+    let started = Instant::now();
+    while still_s < STILL_S {
+        sleep(Duration::from_secs(1));
+        assert!(child.try_wait().unwrap().is_none(), "it ended");
+        let now = look();
+        let [taken, ticks, bytes] = [now.0 - before.0, now.1 - before.1, now.2.abs_diff(before.2)];
+        let is_still = taken == 0 && ticks <= IDLE_TICKS && bytes <= STILL_BYTES;
+        still_s = if is_still { still_s + 1 } else { 0 };
+        if started.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            panic!("it goes on: in a second it took {taken} paths, {ticks} ticks, {bytes} bytes more or less");
+        }
+        before = now;
+    }
+    before.0
 }
 
 /// Time that the process has used of processors, in hundredths of a second.
