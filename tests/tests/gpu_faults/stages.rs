@@ -73,8 +73,6 @@ fn job(output: &std::path::Path, broken: &str, at: Option<u64>) -> Result<(), Jo
 
 #[test]
 fn a_stage_that_panics_ends_the_job_and_costs_no_row() {
-    // Of the threads that panic here only.
-    std::panic::set_hook(Box::new(|_| {}));
     for extension in ["jsonl", "csv", "parquet"] {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().join(format!("whole.{extension}"));
