@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::gpu::{gpu, is_emulated};
-use tests::job::{signal, with_default_signals};
+use tests::job::{signal, wait, wait_until, with_default_signals};
 use tests::network::{NetworkBuilder, list};
 use tests::program::text;
 use tests::trace::spans;
@@ -206,7 +206,8 @@ fn a_gpu_that_is_lost_ends_a_measurement_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let model = network(folder.path());
     let size = ["--size", "48x32", "--pictures", "3", "--batch", "2"];
-    let e2e = [&["e2e", "--seconds", "9", "--model", model.to_str().unwrap()], &size[..]].concat();
+    // Far longer than it takes until the GPU is lost.
+    let e2e = [&["e2e", "--seconds", "60", "--model", model.to_str().unwrap()], &size[..]].concat();
     let decode = [&["decode", "--path", "auto"], &size[..]].concat();
     // Of several one that fails at the start is left out.
     let all = [&e2e[..], &["--device", "cuda:all"]].concat();
@@ -326,14 +327,10 @@ fn a_signal_leaves_no_temporary_files() {
         let entries = parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
     };
-    let started = Instant::now();
-    while folders() == 0 {
-        assert!(started.elapsed() < Duration::from_secs(60), "it never began");
-        sleep(Duration::from_millis(20));
-    }
+    wait_until(&mut child, "its folder", || folders() > 0);
     sleep(Duration::from_secs(1));
     signal(&child, "-TERM");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(wait(&mut child).code(), Some(130));
     assert_eq!(folders(), 0, "left behind");
 }
 
