@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::workspace_root;
 
 /// Longest that anything of a job may take here, its start on a busy machine among it: it only catches hangs.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Seconds in a row that a job must have been still for, to be at rest.
 const STILL_S: u32 = 3;
