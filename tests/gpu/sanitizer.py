@@ -1,7 +1,7 @@
 """The GPU tests under compute-sanitizer, each in a process of its own and many at once: sanitizer.py OUTPUT.
 
 First every test runs plainly: that compiles its kernels into the shared cache, shows what is skipped or fails anyway, and how
-long it takes. Then it runs under each tool. Two of three processes take the longest test that is left, the third the shortest, so
+long it takes. Then it runs under each tool, on one of the GPUs. Two of three processes take the longest test that is left, the third the shortest, so
 that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and never as clean. Tests that
 start the program have the program checked; where they need the exit code of a process that does without CUDA, there is nothing to
 check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
@@ -152,9 +152,21 @@ class Room:
                 self.running -= 1
 
 
+def visible_gpus():
+    """Those that there are, or that the user allows, as CUDA_VISIBLE_DEVICES names them."""
+    if allowed := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return allowed.split(",")
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ["0"]
+    return [str(number) for number in range(max(1, len(listed.splitlines())))]
+
+
 class Run:
     def __init__(self, output, tools, jobs, deadline):
         self.output, self.tools, self.jobs, self.deadline = output, tools, jobs, deadline
+        self.gpus = visible_gpus()
         self.done, self.lock, self.room = [], threading.Lock(), Room()
         # What ended a worker.
         self.failures = []
@@ -204,7 +216,8 @@ class Run:
         command, program = self.command(job, stem, slot)
         started = time.monotonic()
         with stem.with_suffix(".out").open("wb") as out:
-            environment = os.environ | {"OCELLUS_TEST_PROGRAM": str(program)}
+            gpu = self.gpus[slot % len(self.gpus)]
+            environment = os.environ | {"OCELLUS_TEST_PROGRAM": str(program), "CUDA_VISIBLE_DEVICES": gpu}
             if job.tool:
                 environment["OCELLUS_TEST_TOOL"] = job.tool
             process = subprocess.Popen(

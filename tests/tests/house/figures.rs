@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// Rows of README's table: the work in words, and its name in the report.
-const ROWS: [(&str, &str); 18] = [
+const ROWS: [(&str, &str); 21] = [
     ("files to labels, EfficientNet-Lite0, fp16, 500x375", "e2e.efficientnet-lite0.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 500x375", "e2e.resnet50.fp16.500x375"),
     ("files to labels, ResNet-50, fp16, 1920x1080", "e2e.resnet50.fp16.1920x1080"),
+    ("two GPUs, files to labels, EfficientNet-Lite0, fp16, 500x375", "e2e.efficientnet-lite0.fp16.500x375.gpus2"),
+    ("two GPUs, files to labels, ResNet-50, fp16, 500x375", "e2e.resnet50.fp16.500x375.gpus2"),
     ("decode on the JPEG engines, 500x375", "decode.hw.500x375"),
     ("decode on the JPEG engines, 1920x1080", "decode.hw.1920x1080"),
     ("read and decode as a job does it, 500x375", "decode.auto.500x375"),
@@ -24,6 +26,7 @@ const ROWS: [(&str, &str); 18] = [
     ("the same, the slowest of a hundred", "latency.efficientnet-lite0.fp16.engines.p99"),
     ("from nothing to a network that runs, no kernel compiled before", "startup.efficientnet-lite0.fp16.cold"),
     ("the same with compiled kernels", "startup.efficientnet-lite0.fp16.warm"),
+    ("from there to the first decoded picture", "startup.efficientnet-lite0.fp16.decoders"),
 ];
 
 /// A whole number with commas between thousands.
