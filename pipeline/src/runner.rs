@@ -1,7 +1,8 @@
-//! Runs stages: a thread or a pool of threads for each, bounded queues between them, results in the order of the inputs.
+//! Runs stages: a thread or a pool of threads for each, bounded queues between them.
 //!
 //! A queue holds *places*: a worker that takes values reserves the place of their results in the next queue
-//! before it starts, so results leave a pool in the order their inputs came, and a queue's capacity bounds how
+//! before it starts, so results leave a pool in the order their inputs came, unless [`Order`] says otherwise (then it only makes
+//! sure that there will be a place, and [`InOrder`] brings results into order at the end). A queue's capacity bounds how
 //! many values are in flight, however slow one is; stages whose values are large share a thread instead ([`Then`]). A full
 //! queue holds back everything before it, down to the source.
 //!
@@ -374,16 +375,21 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
         let portion = Portion { most, due: stage.due() };
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
-                let values = inputs.len();
-                let (mut left, mut work, mut busy) = (values, counters.begin(values), Duration::ZERO);
-                let mut done = 0;
-                for input in inputs.drain(..) {
+                let (mut work, mut busy) = (counters.begin(inputs.len()), Duration::ZERO);
+                let (mut handled, mut done) = (0, 0);
+                let mut portion = inputs.drain(..);
+                while let Some(input) = portion.next() {
                     stage.process(input, &mut |output| outputs.push(output))?;
-                    left -= 1;
+                    handled += 1;
                     done += 1;
-                    let heavy = stage.is_heavy();
+                    let (left, heavy) = (portion.len(), stage.is_heavy());
                     if left == 0 || !(heavy || work.elapsed() > PORTION) {
                         continue;
+                    }
+                    if link.order != Order::Input {
+                        // Others may have the rest, each with room for what it gives.
+                        link.intake.put_back(portion, counters);
+                        break;
                     }
                     // What is done waits no longer for the rest.
                     busy += counters.finished(work, std::mem::take(&mut done), outputs.len());
@@ -394,7 +400,7 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                     work = counters.begin(left);
                 }
                 busy += counters.finished(work, done, outputs.len());
-                pace.took(values, busy);
+                pace.took(handled, busy);
                 place.close(&mut outputs);
                 if stage.is_done() {
                     break;

@@ -40,8 +40,8 @@ pub trait Stage: Send {
         false
     }
 
-    /// Called when the stage before has nothing under way for a moment, or when it is [due](Stage::due), to hand on what
-    /// only waits for company. Afterwards it is no longer due.
+    /// Called when nothing has come for a moment and, of stages that keep order, nothing is under way, or when it is
+    /// [due](Stage::due), to hand on what only waits for company. Afterwards it is no longer due.
     ///
     /// # Errors
     /// As in [`Stage::process`].

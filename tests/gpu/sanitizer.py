@@ -1,10 +1,10 @@
 """The GPU tests under compute-sanitizer, each in a process of its own and many at once: sanitizer.py OUTPUT.
 
 First every test runs plainly: that compiles its kernels into the shared cache, shows what is skipped or fails anyway, and how
-long it takes. Then it runs under each tool, on one of the GPUs. Two of three processes take the longest test that is left, the third the shortest, so
-that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and never as clean. Tests that
-start the program have the program checked; where they need the exit code of a process that does without CUDA, there is nothing to
-check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
+long it takes. Then it runs under each tool, on one of the GPUs. Two of three processes take the longest test that is left, the
+third the shortest, so that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and
+never as clean. Tests that start the program have the program checked; where they need the exit code of a process that does
+without CUDA, there is nothing to check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
 """
 
 import argparse

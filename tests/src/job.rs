@@ -189,7 +189,7 @@ fn until_at_rest(child: &mut Child, asked: &AtomicU64) -> u64 {
         sleep(Duration::from_secs(1));
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         let now = look();
-        let [taken, ticks, bytes] = [now.0 - before.0, now.1 - before.1, now.2.abs_diff(before.2)];
+        let [taken, ticks, bytes] = [now.0 - before.0, now.1.saturating_sub(before.1), now.2.abs_diff(before.2)];
         let is_still = taken == 0 && ticks <= IDLE_TICKS && bytes <= STILL_BYTES;
         still_s = if is_still { still_s + 1 } else { 0 };
         if started.elapsed() > PATIENCE {

@@ -106,7 +106,7 @@ impl Stages<'_> {
     ) -> Result<Pipeline<Labelled>, JobError> {
         let reader = self.reader(lanes.iter().any(Lane::decodes));
         let redo = reader()?;
-        // Before the source starts: nvJPEG takes its time.
+        // Before the source starts, because it may fail.
         let lanes = self.lanes(lanes, all_that_can)?;
         let (count, resizer) = (lanes.len(), self.resizer());
         // What all of them take.
@@ -209,8 +209,9 @@ impl Stages<'_> {
             Some(window) => Pipeline::recorded(window.admit(items, cancel.clone()), cancel, recorder),
             None => Pipeline::recorded(items, cancel, recorder),
         };
-        // Where none must wait, not even a few.
-        Ok(pipeline?.order(if self.max_latency.is_some() { Order::Completion } else { Order::Portions }))
+        // Where none must wait, not even the few that its reader took along.
+        let none_waits = self.max_latency.is_some() || self.order == Order::Completion;
+        Ok(pipeline?.order(if none_waits { Order::Completion } else { Order::Portions }))
     }
 
     fn ends(&self) -> Ends {

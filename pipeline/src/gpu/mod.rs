@@ -180,16 +180,16 @@ impl Lane {
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
-        let mut loaders = Vec::with_capacity(LOADERS + 1);
-        let mut short = KernelError::OutOfMemory { call: "workers that decode" };
+        let (mut loaders, mut short) = (Vec::with_capacity(LOADERS + 1), None);
         for _ in 0..=LOADERS {
             match Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?) {
-                // Those that there are do the work.
-                Err(error @ KernelError::OutOfMemory { .. }) => short = error,
+                // Those that there are do the work: one, beside the one for parts, at least.
+                Err(KernelError::OutOfMemory { .. }) if loaders.len() > 1 => break,
+                Err(error @ KernelError::OutOfMemory { .. }) => short = Some(error),
                 loader => loaders.push(loader?),
             }
         }
-        // One beside the one for parts, at least.
+        let short = short.unwrap_or(KernelError::OutOfMemory { call: "workers that decode" });
         let mut parts = loaders.pop().filter(|_| !loaders.is_empty()).ok_or(short)?;
         for network in &mut self.networks {
             network.record(&self.gpu.device, recorder)?;
@@ -295,12 +295,16 @@ fn is_too_large(error: &JobError) -> bool {
 
 /// nvJPEG, which starts on a thread of its own while the caller makes what comes behind it: the driver does both at once.
 pub(crate) fn beside_jpeg<T>(gpu: &Gpu, make: impl FnOnce() -> T) -> (T, Result<Jpeg, KernelError>) {
-    thread::scope(|scope| {
-        let jpeg = scope.spawn(|| Jpeg::new(gpu));
-        let made = make();
-        let panicked = |panic: Box<dyn Any + Send>| Err(KernelError::gpu(panic_message(panic.as_ref())));
-        (made, jpeg.join().unwrap_or_else(panicked))
-    })
+    let (made, jpeg) = thread::scope(|scope| {
+        let jpeg = thread::Builder::new().spawn_scoped(scope, || Jpeg::new(gpu));
+        (make(), jpeg.ok().and_then(|jpeg| jpeg.join().ok()))
+    });
+    let jpeg = match jpeg {
+        // There may have been memory for it but for what was tried beside it.
+        None | Some(Err(KernelError::OutOfMemory { .. })) => Jpeg::new(gpu),
+        Some(jpeg) => jpeg,
+    };
+    (made, jpeg)
 }
 
 /// The networks of all models for a batch that the GPU takes.

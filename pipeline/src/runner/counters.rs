@@ -51,6 +51,10 @@ impl Counters {
         self.taken.fetch_add(values as u64, Relaxed);
     }
 
+    pub(super) fn put_back(&self, values: usize) {
+        self.taken.fetch_sub(values as u64, Relaxed);
+    }
+
     pub(super) fn gave(&self, values: usize) {
         self.given.fetch_add(values as u64, Relaxed);
     }

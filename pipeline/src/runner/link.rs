@@ -395,6 +395,22 @@ impl<T> Intake<T> {
     }
 }
 
+impl<T> Intake<T> {
+    /// Values that were taken go to the front again, where they are the next for anybody.
+    pub(super) fn put_back(&self, values: impl ExactSizeIterator<Item = T>, counters: &Counters) {
+        counters.put_back(values.len());
+        let queue = &*self.0;
+        let mut inner = queue.lock();
+        match inner.places.front_mut() {
+            Some(first) => {
+                first.values.splice(0..0, values);
+            }
+            None => inner.place(State::Closed, |place| place.extend(values)),
+        }
+        queue.settle(&mut inner);
+    }
+}
+
 impl<T> Drop for Intake<T> {
     fn drop(&mut self) {
         let mut inner = self.0.lock();

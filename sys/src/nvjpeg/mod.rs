@@ -7,10 +7,10 @@
 //!
 //! # Who waits
 //! [`Nvjpeg::handle`], the constructors, [`BatchDecoder::pre_allocate`] and dropping may wait for the whole device: they
-//! belong to the start and the end, or to the moment when the first file needs them. The driver makes one at a time. [`Inspector::inspect`] and [`HybridDecoder::host`] are work of the CPU and touch no
-//! stream. [`BatchDecoder::decode`] reads and copies the files and enqueues the rest on the stream;
-//! [`HostDecoded::enqueue`] only enqueues. Both may allocate, and so wait, where a picture is larger than all before it:
-//! padding makes that rare.
+//! belong to the start and the end, or to the moment when the first file needs them. The driver makes one at a time.
+//! [`Inspector::inspect`] and [`HybridDecoder::host`] are work of the CPU and touch no stream. [`BatchDecoder::decode`] reads
+//! and copies the files and enqueues the rest on the stream; [`HostDecoded::enqueue`] only enqueues. Both may allocate, and
+//! so wait, where a picture is larger than all before it: padding makes that rare.
 //!
 //! # Order
 //! One handle serves any number of threads; everything else belongs to one thread at a time. A decoder must not be used

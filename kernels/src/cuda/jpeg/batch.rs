@@ -1,6 +1,7 @@
 //! Many pictures in one call of nvJPEG: on the JPEG engines, or by kernels where there are none.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ocellus_sys::nvjpeg::{BatchDecoder, Inspected, Inspector, Output, PlaneSize};
 
@@ -9,7 +10,7 @@ use tracing::debug;
 use super::on_demand::Place;
 use super::proof::{Proof, Tail};
 use super::turns::Turns;
-use super::{JpegFile, JpegPath, Path, failed, planes, taken};
+use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::clock::Spans;
 use crate::cuda::memory::DeviceMemory;
 use crate::cuda::planes::{BLANK, Plane, PlaneArena};
@@ -48,6 +49,10 @@ impl Path for Batch {
             done: Event::waited_for(&jpeg.device, *waiting)?,
             stream: stream.clone(),
         }))
+    }
+
+    fn is_given_up(jpeg: &Jpeg) -> &AtomicBool {
+        &jpeg.given_up.batch
     }
 
     fn takes(file: &JpegFile<'_>) -> bool {

@@ -1,9 +1,11 @@
 //! One picture after another, by the CPU, which reads the Huffman codes, and the GPU, which does the rest.
 
+use std::sync::atomic::AtomicBool;
+
 use ocellus_sys::nvjpeg::{Backend, HybridDecoder};
 
 use super::on_demand::Place;
-use super::{JpegFile, JpegPath, Path, failed, planes, taken};
+use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
 use crate::cuda::clock::Spans;
 use crate::cuda::stream::{Event, Stream};
 use crate::error::KernelError;
@@ -45,6 +47,10 @@ impl Path for Hybrid {
         let decoder = HybridDecoder::new(&jpeg.hybrid()?, Backend::Hybrid).map_err(failed)?;
         let done = Event::waited_for(stream.device(), *waiting)?;
         Ok(Some(Self { decoder, done, spans: Spans::default(), stream: stream.clone() }))
+    }
+
+    fn is_given_up(jpeg: &Jpeg) -> &AtomicBool {
+        &jpeg.given_up.hybrid
     }
 
     fn takes(_: &JpegFile<'_>) -> bool {

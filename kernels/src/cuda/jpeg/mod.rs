@@ -13,6 +13,7 @@ mod on_demand;
 mod proof;
 mod turns;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use batch::Batch;
@@ -48,6 +49,9 @@ pub struct Jpeg {
     batch: Option<(Handle, JpegPath)>,
     /// Made for the first file that needs it.
     hybrid: Arc<Mutex<Option<Handle>>>,
+    /// Decoders that nvJPEG failed to make for one worker, and no worker uses any more: who decodes a file must not depend on who
+    /// is free.
+    given_up: Arc<GivenUp>,
     proof: Function,
     /// Pixels in the engines.
     turns: Arc<Turns>,
@@ -64,6 +68,12 @@ pub struct JpegFile<'a> {
     pub planes: &'a [Plane],
 }
 
+#[derive(Debug, Default)]
+struct GivenUp {
+    batch: AtomicBool,
+    hybrid: AtomicBool,
+}
+
 impl Jpeg {
     /// Loads nvJPEG and starts it on this GPU. May wait for the whole GPU: for the start.
     ///
@@ -73,15 +83,19 @@ impl Jpeg {
         let device = &gpu.device;
         device.bind()?;
         let nvjpeg = loaded()?;
-        let engines = nvjpeg.handle(&HandleOptions::new(Backend::Hardware)).ok();
-        let batch = match engines.filter(|handle| handle.hardware_info().is_some()) {
+        // Without either everything else works. Who decodes must not depend on who else has memory just now.
+        let handle = |backend| match nvjpeg.handle(&HandleOptions::new(backend)).map_err(failed) {
+            Err(short @ KernelError::OutOfMemory { .. }) => Err(short),
+            made => Ok(made.ok()),
+        };
+        let batch = match handle(Backend::Hardware)?.filter(|handle| handle.hardware_info().is_some()) {
             Some(handle) => Some((handle, JpegPath::Hardware)),
-            // Without either everything else works.
-            None => nvjpeg.handle(&HandleOptions::new(Backend::GpuHybrid)).ok().map(|h| (h, JpegPath::Hybrid)),
+            None => handle(Backend::GpuHybrid)?.map(|handle| (handle, JpegPath::Hybrid)),
         };
         let proof = proof::load(gpu)?;
         let turns = Arc::new(Turns::new(batch::TURN_PX));
-        let mut jpeg = Self { device: device.clone(), batch, hybrid: Arc::default(), proof, turns };
+        let mut jpeg =
+            Self { device: device.clone(), batch, hybrid: Arc::default(), given_up: Arc::default(), proof, turns };
         if jpeg.batch.is_none() {
             // Then there must be this one.
             jpeg.hybrid()?;
@@ -139,6 +153,9 @@ trait Path: Sized {
 
     /// Whether it may take this file.
     fn takes(file: &JpegFile<'_>) -> bool;
+
+    /// Set where nobody is to use it any more.
+    fn is_given_up(jpeg: &Jpeg) -> &AtomicBool;
 
     /// When it was at work for the last [`Path::decode`].
     fn spans(&mut self) -> &mut Spans;

@@ -1,6 +1,8 @@
 //! Decoders that are made for the first file that needs them.
 
-use tracing::info;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tracing::warn;
 
 use super::{Jpeg, JpegFile, JpegPath, Path};
 use crate::cuda::clock::Span;
@@ -24,8 +26,6 @@ pub(super) enum OnDemand<P> {
     NotMade,
     /// There it is.
     Made(P),
-    /// There is none, or nvJPEG failed at it.
-    Never,
 }
 
 impl<P: Path> OnDemand<P> {
@@ -35,16 +35,17 @@ impl<P: Path> OnDemand<P> {
     /// [`KernelError::OutOfMemory`], or where the driver lost the GPU. Whatever else nvJPEG fails at the next decoder does.
     pub(super) fn made(&mut self, place: &Place) -> Result<Option<&mut P>, KernelError> {
         if matches!(self, Self::NotMade) {
-            *self = match Self::make(place) {
-                Ok(made) => made.map_or(Self::Never, Self::Made),
+            match Self::make(place) {
+                Ok(made) => *self = made.map_or(Self::NotMade, Self::Made),
                 Err(short @ KernelError::OutOfMemory { .. }) => return Err(short),
                 Err(error) => {
                     // A GPU that is lost is not one that lacks a decoder.
                     place.stream.device().memory_bytes()?;
-                    info!(%error, "a decoder cannot be made; the next one does its work");
-                    Self::Never
+                    if !P::is_given_up(&place.jpeg).swap(true, Relaxed) {
+                        warn!(%error, "a decoder of nvJPEG cannot be made; from here on the next one does its work");
+                    }
                 }
-            };
+            }
         }
         Ok(if let Self::Made(path) = self { Some(path) } else { None })
     }
@@ -64,7 +65,8 @@ impl<P: Path> OnDemand<P> {
         files: &[JpegFile<'_>],
         served: &mut [Option<JpegPath>],
     ) -> Result<(), KernelError> {
-        if !files.iter().zip(&*served).any(|(file, served)| served.is_none() && P::takes(file)) {
+        let is_needed = files.iter().zip(&*served).any(|(file, served)| served.is_none() && P::takes(file));
+        if !is_needed || P::is_given_up(&place.jpeg).load(Relaxed) {
             return Ok(());
         }
         match self.made(place) {

@@ -278,7 +278,7 @@ pub(super) struct E2eArgs {
     #[arg(long, value_name = "N", value_parser = up_to::<PICTURES>)]
     pub(super) pictures: Option<NonZeroUsize>,
 
-    /// Seconds that are measured, after one that is not
+    /// Seconds that are measured, after three that are not
     #[arg(long, value_name = "N", default_value_t = count(E2E_SECONDS), value_parser = up_to::<SECONDS>)]
     pub(super) seconds: NonZeroUsize,
 

@@ -90,8 +90,8 @@ impl<'a> Job<'a> {
         items.take_while(move |_| !enough.load(Relaxed))
     }
 
-    /// Runs the stages for so many seconds after those of the start, and says which is the slowest; `decoders` says of what comes out
-    /// who decoded the pictures.
+    /// Runs the stages for so many seconds after those of the start, and says which is the slowest; `decoders` says of what comes
+    /// out who decoded the pictures.
     pub(super) fn measure<T, D>(
         &self,
         pipeline: Pipeline<T>,

@@ -77,7 +77,7 @@ pub(super) fn measure(args: &StartupArgs, signals: &Signals) -> Result<Vec<Measu
 fn in_a_process(args: &StartupArgs, cache: &Path, state: &str, signals: &Signals) -> Result<Parts, JobError> {
     let failed = |e| JobError::io(format!("measuring the {state} start"), e);
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(["bench", "startup", "--one-round", "--model", &args.net.model]);
+    command.args(["bench", "startup", "--one-round", &format!("--model={}", args.net.model)]);
     command.args(["--precision", name_of(args.net.precision())]);
     command.args(["--gpu", &args.on.ordinal().to_string(), "--batch", &args.batch.to_string()]);
     let mut process = command.env(CACHE, cache).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;

@@ -100,7 +100,8 @@ fn in_portions_few_wait_for_a_slower_one() {
         let behind = behind.clone();
         Map(move |x| {
             if x == 100 {
-                behind.recv().unwrap();
+                // It hangs where others wait for it.
+                assert!(behind.recv_timeout(Duration::from_secs(20)).is_ok());
             }
             Ok(x)
         })
@@ -109,13 +110,13 @@ fn in_portions_few_wait_for_a_slower_one() {
     let pipeline = Pipeline::new(0..200, Cancel::default()).unwrap().order(Order::Portions);
     let outcome = pipeline.pool("some-portions", stages).unwrap().run(|x| {
         seen.push(x);
+        // All but its portion, at most.
         if seen.len() == 200 - CHUNK {
             slow.send(()).unwrap();
         }
         Ok(())
     });
     outcome.end.unwrap();
-    assert!(seen.iter().position(|&x| x == 100).unwrap() >= 200 - CHUNK);
     seen.sort_unstable();
     assert!(seen.into_iter().eq(0..200));
 }

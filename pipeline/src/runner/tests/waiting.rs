@@ -114,32 +114,46 @@ fn what_is_due_takes_along_what_is_there() {
 
 #[test]
 fn what_is_heavy_is_not_piled_up() {
-    struct Heavy(Arc<Gauge>);
+    /// Values before it are light, and quick: workers take many at once.
+    const FIRST: u64 = 2000;
+    struct Heavy(Arc<Gauge>, bool);
     impl Stage for Heavy {
         type In = u64;
         type Out = u64;
         fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
-            self.0.up();
+            self.1 = x >= FIRST;
+            if self.1 {
+                self.0.up();
+            }
             emit(x);
             Ok(())
         }
         fn is_heavy(&mut self) -> bool {
-            true
+            self.1
         }
     }
-    let gauge = Arc::new(Gauge::default());
-    let pool: Vec<_> = (0..2).map(|_| Then(Map(Ok), Heavy(Arc::clone(&gauge)))).collect();
-    let mut seen = Vec::new();
-    let outcome = Pipeline::new(0..500_u64, Cancel::default()).and_then(|p| p.pool("heavy", pool)).unwrap().run(|x| {
-        sleep(Duration::from_micros(300));
-        seen.push(x);
-        gauge.down();
-        Ok(())
-    });
-    outcome.end.unwrap();
-    assert!(seen.into_iter().eq(0..500));
-    let peak = gauge.peak.load(Ordering::SeqCst);
-    assert!(peak <= queue_len(2) + 1, "{peak} heavy values at a time");
+    for order in [Order::Input, Order::Completion, Order::Portions] {
+        let gauge = Arc::new(Gauge::default());
+        let pool: Vec<_> = (0..2).map(|_| Then(Map(Ok), Heavy(Arc::clone(&gauge), false))).collect();
+        let mut seen = Vec::new();
+        let pipeline = Pipeline::new(0..FIRST + 500, Cancel::default()).unwrap().order(order);
+        let outcome = pipeline.pool("heavy", pool).unwrap().run(|x| {
+            if x >= FIRST {
+                sleep(Duration::from_micros(300));
+                gauge.down();
+            }
+            seen.push(x);
+            Ok(())
+        });
+        outcome.end.unwrap();
+        let taken = outcome.report.stages.iter().map(|stage| stage.taken).collect::<Vec<_>>();
+        assert_eq!(taken[1..], [FIRST + 500; 2], "{order:?}");
+        assert!(order != Order::Input || seen.is_sorted(), "{seen:?}");
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..FIRST + 500));
+        let peak = gauge.peak.load(Ordering::SeqCst);
+        assert!(peak <= queue_len(2) + 1, "{order:?}: {peak} heavy values at a time");
+    }
 }
 
 #[test]
