@@ -6,10 +6,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use tests::job::{PATIENCE, make_pipe, signal, wait, with_default_signals, with_limit};
+use tests::job::{make_pipe, signal, wait, wait_until, with_default_signals, with_limit};
 use tests::ocellus;
 use tests::program::{self, photo, rows, text};
 
@@ -30,14 +30,10 @@ fn fifo(folder: &Path, name: &str) -> PathBuf {
 
 /// Waits until the program has a thread of this name.
 fn until_thread(child: &mut Child, name: &str) {
-    let started = Instant::now();
     let tasks = PathBuf::from(format!("/proc/{}/task", child.id()));
     let names = || fs::read_dir(&tasks).into_iter().flatten().map(|task| task.unwrap().path().join("comm"));
-    while !names().any(|comm| fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name)) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it had a thread {name}");
-        assert!(started.elapsed() < PATIENCE, "no thread {name}");
-        sleep(Duration::from_millis(5));
-    }
+    let is_there = || names().any(|comm| fs::read_to_string(comm).is_ok_and(|comm| comm.trim() == name));
+    wait_until(child, &format!("a thread {name}"), is_there);
 }
 
 fn said(output: &Output) -> String {
@@ -198,11 +194,7 @@ fn figures_of_others_stay_where_a_job_has_none() {
         // It waits for a reader of its rows.
         let job = classify(&[option.as_ref(), figures.as_os_str(), "-o".as_ref(), pipe.as_os_str()]);
         let mut child = with_default_signals(&job).spawn().unwrap();
-        let started = Instant::now();
-        while !figures.exists() {
-            assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "no figures");
-            sleep(Duration::from_millis(5));
-        }
+        wait_until(&mut child, "figures", || figures.exists());
         fs::write(&figures, "another job's").unwrap();
         signal(&child, "-TERM");
         assert_eq!(wait(&mut child).code(), Some(130), "{option}");

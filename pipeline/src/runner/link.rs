@@ -393,9 +393,7 @@ impl<T> Intake<T> {
         }
         taken
     }
-}
 
-impl<T> Intake<T> {
     /// Values that were taken go to the front again, where they are the next for anybody.
     pub(super) fn put_back(&self, values: impl ExactSizeIterator<Item = T>, counters: &Counters) {
         counters.put_back(values.len());

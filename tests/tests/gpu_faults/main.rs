@@ -187,7 +187,7 @@ fn a_reader_that_does_not_read_holds_everything_back() {
     let blocked = with_a_blocked_sink(&mut command, &files, Duration::from_secs(seconds));
     assert_eq!(blocked.code, Some(3), "{}", blocked.said);
     // A pipe of each end, and what is in flight: on a GPU between 300 and 400, as its threads come to rest.
-    assert!(blocked.asked < 1000, "{} paths taken", blocked.asked);
+    assert!(blocked.asked < 500, "{} paths taken", blocked.asked);
     assert_eq!(blocked.rows.len() as u64, blocked.asked);
     for (row, file) in blocked.rows.iter().zip(files.iter().cycle()) {
         let row: Value = serde_json::from_str(row).unwrap();
