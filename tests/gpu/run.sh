@@ -10,6 +10,7 @@
 #
 # TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
+# SANITIZER_GO_ON     jobs.json of a run of that part whose time ended, in its logs: what was clean is not run again
 # SOAK_SECONDS        seconds of the part soak (default 600)
 # NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
 # OCELLUS_CACHE_DIR   keeps compiled kernels for the next run, which sanitizer saves minutes with (default: none are kept)
@@ -23,7 +24,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
         doctor | tests | agreement | bench | gpus | peers | sanitizer | soak) ;;
-        *) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+        *) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
 mkdir -p "$output"
@@ -120,7 +121,8 @@ sanitizer() {
     local seconds=${SANITIZER_SECONDS:-480}
     [ "$seconds" -lt $(($(left) - 10)) ] || seconds=$(($(left) - 10))
     TAIL=100 logged sanitizer $((seconds + 20)) env PATH="$PATH:/usr/local/cuda/bin" python3 tests/gpu/sanitizer.py "$logs/sanitizer" --seconds "$seconds" \
-        --tools "${SANITIZER_TOOLS:-memcheck,racecheck,initcheck}" ${NUMBER_OF_JOBS:+--jobs "$NUMBER_OF_JOBS"}
+        --tools "${SANITIZER_TOOLS:-memcheck,racecheck,initcheck}" ${NUMBER_OF_JOBS:+--jobs "$NUMBER_OF_JOBS"} \
+        ${SANITIZER_GO_ON:+--go-on "$SANITIZER_GO_ON"}
 }
 
 # One job that runs long. CUDA_VISIBLE_DEVICES keeps it on a GPU of its own.

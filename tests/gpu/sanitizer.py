@@ -4,7 +4,8 @@ First every test runs plainly: that compiles its kernels into the shared cache, 
 long it takes. Then it runs under each tool, on one of the GPUs. Two of three processes take the longest test that is left, the
 third the shortest, so that neither is lost where the time ends; what had to be stopped, or never began, counts as timed out and
 never as clean. Tests that start the program have the program checked; where they need the exit code of a process that does
-without CUDA, there is nothing to check. Logs and summary.json go to OUTPUT. Run it in the bundle's folder, through run.sh.
+without CUDA, there is nothing to check. Logs, summary.json and jobs.json go to OUTPUT; a later run can go on from jobs.json. Run
+it in the bundle's folder, through run.sh.
 """
 
 import argparse
@@ -23,6 +24,10 @@ import time
 TOOLS = ("memcheck", "racecheck", "initcheck")
 # Their own processes only look whether there is a GPU.
 STARTS_THE_PROGRAM = ("gpu_classify",)
+# They use the GPU themselves, and start the program beside, which would wait for a tool that does not expect it: it runs without.
+BESIDE_THE_PROGRAM = ("gpu_parity", "gpu_single")
+# Takes what the tool told the test about itself from what the test tells the program.
+ALONE = r"unset $(env | sed -n 's/^\(LD_PRELOAD\|CUDA_INJECTION[A-Z0-9_]*\|NV_[A-Z0-9_]*\)=.*/\1/p')"
 # They launch no kernel that the others do not, again and again or in many processes.
 LEFT_OUT = ("gpu_bench", "gpu_faults")
 OPTIONS = [
@@ -79,16 +84,30 @@ class Job:
     def name(self):
         return f"{self.program.name}::{self.test}"
 
+    @property
+    def key(self):
+        return (self.tool, self.program.name, self.test)
+
+    @property
+    def is_done_with(self):
+        """Whether it need not be run again."""
+        return self.status in ("passed", "skipped") and not self.errors
+
 
 class Queue:
-    """What is to be run. A test comes under the tools after its plain run."""
+    """What is to be run. A test comes under the tools after its plain run; what is among `ended`, by key, is not run again."""
 
-    def __init__(self, plain, tools):
-        self.plain, self.tools = plain, tools
-        self.ready, self.running_plain = [], 0
+    def __init__(self, listed, tools, ended):
+        self.tools, self.ended = tools, ended
+        self.plain, self.ready, self.running_plain = [], [], 0
         self.changed = threading.Condition()
         # A worker has failed: nobody may wait for what it would have done.
         self.closed = False
+        for job in listed:
+            if job.key in ended:
+                self.add_tools(ended[job.key])
+            else:
+                self.plain.append(job)
 
     def take(self, longest):
         """The next job; None when there will be none."""
@@ -113,9 +132,13 @@ class Queue:
     def ran_plainly(self, job):
         with self.changed:
             self.running_plain -= 1
-            if job.status in ("passed", "timed out"):
-                self.ready += [Job(tool, job.program, job.test, job.seconds) for tool in self.tools]
+            self.add_tools(job)
             self.changed.notify_all()
+
+    def add_tools(self, job):
+        if job.status in ("passed", "timed out"):
+            jobs = [Job(tool, job.program, job.test, job.seconds) for tool in self.tools]
+            self.ready += [job for job in jobs if job.key not in self.ended]
 
 
 class Room:
@@ -164,8 +187,9 @@ def visible_gpus():
 
 
 class Run:
-    def __init__(self, output, tools, jobs, deadline):
+    def __init__(self, output, tools, jobs, deadline, earlier):
         self.output, self.tools, self.jobs, self.deadline = output, tools, jobs, deadline
+        self.earlier = earlier
         self.gpus = visible_gpus()
         self.done, self.lock, self.room = [], threading.Lock(), Room()
         # What ended a worker.
@@ -198,15 +222,21 @@ class Run:
         if not job.tool:
             return test, self.ocellus
         command = self.sanitizer(job, stem, slot)
+        if job.program.name in BESIDE_THE_PROGRAM:
+            return [*command, *test], self.wrapper(stem, f'{ALONE}\nexec {self.ocellus} "$@"')
         if job.program.name not in STARTS_THE_PROGRAM:
             return [*command, *test], self.ocellus
-        wrapper = pathlib.Path(f"{stem}.sh")
         checked = " ".join(f"'{word}'" for word in command)
-        wrapper.write_text(
-            f'#!/bin/sh\n[ "$1" = jit-worker ] && exec {self.ocellus} "$@"\nexec {checked} {self.ocellus} "$@"\n'
+        return test, self.wrapper(
+            stem, f'[ "$1" = jit-worker ] && exec {self.ocellus} "$@"\nexec {checked} {self.ocellus} "$@"'
         )
+
+    def wrapper(self, stem, script):
+        """What the test starts in the program's place."""
+        wrapper = pathlib.Path(f"{stem}.sh")
+        wrapper.write_text(f"#!/bin/sh\n{script}\n")
         wrapper.chmod(0o755)
-        return test, wrapper
+        return wrapper
 
     def run(self, job, slot):
         left = self.deadline - time.monotonic()
@@ -231,7 +261,8 @@ class Run:
             else:
                 job.status = "passed" if process.returncode == 0 else "failed"
             job.seconds = time.monotonic() - started
-        if re.search(r"^skipped ", stem.with_suffix(".out").read_text(errors="replace"), re.MULTILINE):
+        # A test's name stands before what it prints.
+        if re.search(r"(^|\.\.\. )skipped ", stem.with_suffix(".out").read_text(errors="replace"), re.MULTILINE):
             job.status = "skipped"
         if job.tool:
             self.count_errors(job)
@@ -269,7 +300,14 @@ class Run:
                 self.done.append(job)
 
     def everything(self):
-        queue = Queue(list(self.listed()), self.tools)
+        listed = list(self.listed())
+        programs = {job.key[1:]: job.program for job in listed}
+        ended = {}
+        for job in self.earlier:
+            if job.is_done_with and job.key[1:] in programs:
+                ended[job.key] = dataclasses.replace(job, program=programs[job.key[1:]])
+        self.done += ended.values()
+        queue = Queue(listed, self.tools, ended)
         threads = [threading.Thread(target=self.work, args=(queue, slot)) for slot in range(self.jobs)]
         for thread in threads:
             thread.start()
@@ -357,21 +395,34 @@ def summary(run):
     return counts
 
 
+def read_jobs(file):
+    """Those of an earlier run."""
+    return [Job(**job | {"program": pathlib.Path(job["program"])}) for job in json.loads(file.read_text())]
+
+
+def write_jobs(file, jobs):
+    lines = [json.dumps(dataclasses.asdict(job) | {"program": job.program.name}) for job in jobs]
+    file.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--tools", default=",".join(TOOLS), help="some of memcheck,racecheck,initcheck")
     parser.add_argument("--seconds", type=float, default=480.0, help="for everything together")
+    parser.add_argument("--go-on", type=pathlib.Path, metavar="JOBS.json", help="of a run whose time ended: what was clean stays so")
     parser.add_argument("--jobs", type=int, default=max(2, len(os.sched_getaffinity(0)) - 2), help="processes at once")
     arguments = parser.parse_args()
     tools = list(filter(None, arguments.tools.split(",")))
     if unknown := set(tools) - set(TOOLS):
         parser.error(f"no tool {', '.join(sorted(unknown))}; there are {', '.join(TOOLS)}")
     started = time.monotonic()
-    run = Run(arguments.output.resolve(), tools, arguments.jobs, started + arguments.seconds)
+    earlier = read_jobs(arguments.go_on) if arguments.go_on else []
+    run = Run(arguments.output.resolve(), tools, arguments.jobs, started + arguments.seconds, earlier)
     run.everything()
     counts = summary(run)
     (run.output / "summary.json").write_text(json.dumps(counts, indent=1) + "\n")
+    write_jobs(run.output / "jobs.json", run.done)
     slowest = sorted((job for job in run.done if job.tool), key=lambda job: -job.seconds)[:12]
     if run.room.least_free_mib is not None:
         print(f"least free memory of the GPU: {run.room.least_free_mib} MiB")

@@ -92,7 +92,7 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
         &bin.join("gpu_x"),
         &format!(
             "[ \"$1\" = --list ] && {{ {tests}; exit; }}\n\
-             case $2 in broken) exit 101;; skipped) echo 'skipped skipped: no reason';; esac\n\
+             case $2 in broken) exit 101;; skipped) echo 'test skipped ... skipped skipped: no reason';; esac\n\
              case $2$OCELLUS_TEST_TOOL in slow*check) sleep 60;; esac\n"
         ),
     );
@@ -123,6 +123,71 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
     {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
+}
+
+/// The time ends for one of two tests; a later run does that one alone, and its summary is of both.
+#[test]
+fn a_sanitizer_goes_on_where_its_time_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    program(&bin.join("ocellus"), "");
+    program(
+        &bin.join("gpu_x"),
+        "[ \"$1\" = --list ] && { echo 'quick: test'; echo 'slow: test'; echo 'skipped: test'; exit; }\n\
+         [ $2 = skipped ] && echo 'test skipped ... skipped skipped: no reason'\n\
+         echo \"$2 $OCELLUS_TEST_TOOL\" >>ran\n\
+         [ -z \"$PATIENT\" ] && [ \"$2$OCELLUS_TEST_TOOL\" = slowmemcheck ] && sleep 60; true\n",
+    );
+    program(
+        &folder.path().join("compute-sanitizer"),
+        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
+         \"$@\"\n\
+         echo \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n",
+    );
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let sanitizer = |output: &str, seconds: &str, more: &[&str], patient: &str| {
+        let mut sanitizer = python("sanitizer.py");
+        sanitizer.args([output, "--tools", "memcheck,initcheck", "--seconds", seconds, "--jobs", "4"]).args(more);
+        run(sanitizer.current_dir(folder.path()).env("PATH", &path).env("PATIENT", patient));
+        let summary = read(&folder.path().join(output).join("summary.json"));
+        let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
+        fs::remove_file(folder.path().join("ran")).unwrap();
+        let counts = |tool: &str| ["tests", "failed", "timed_out"].map(|key| summary[tool][key].as_u64().unwrap());
+        ([counts("memcheck"), counts("initcheck")], ran.lines().count())
+    };
+    assert_eq!(sanitizer("first", "6", &[], ""), ([[1, 0, 1], [2, 0, 0]], 7));
+    assert_eq!(sanitizer("second", "60", &["--go-on", "first/jobs.json"], "yes"), ([[2, 0, 0], [2, 0, 0]], 1));
+}
+
+/// Where a test that uses the GPU itself starts the program, what its tool tells it is not for that.
+#[test]
+fn a_program_beside_a_checked_test_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    program(
+        &bin.join("ocellus"),
+        "[ \"$1\" = an\\ argument ] && [ -z \"$CUDA_INJECTION64_PATH$NV_SANITIZER_PORT\" ] && [ -n \"$OCELLUS_TEST_TOOL\" ]",
+    );
+    program(
+        &bin.join("gpu_single"),
+        "[ \"$1\" = --list ] && { echo 'both: test'; exit; }\n\
+         \"$OCELLUS_TEST_PROGRAM\" 'an argument' || [ -z \"$OCELLUS_TEST_TOOL\" ] || exit 101\n",
+    );
+    program(
+        &folder.path().join("compute-sanitizer"),
+        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
+         CUDA_INJECTION64_PATH=/tool.so NV_SANITIZER_PORT=5 \"$@\" || exit $?\n\
+         echo \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n",
+    );
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut sanitizer = python("sanitizer.py");
+    sanitizer.args(["out", "--tools", "memcheck", "--seconds", "60", "--jobs", "1"]);
+    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
+    let summary = read(&folder.path().join("out/summary.json"));
+    let counts = ["tests", "failed"].map(|key| summary["memcheck"][key].as_u64().unwrap());
+    assert_eq!(counts, [1, 0], "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// The GPU's memory is full: processes come one after another.

@@ -50,9 +50,11 @@ fn each_model_says_what_it_says_alone() {
     let Some(fixture) = Fixture::new() else { return };
     let mut files = golden_files();
     files.extend([photo("flower.jpg"), fixture.path("missing.jpg"), photo("rocket.jpg")]);
+    write(&fixture, "");
+    let expected = expected(&fixture, &files, "cuda");
     for settings in ["", "instances = 3", "priority = \"high\"\ninstances = 2"] {
         let config = write(&fixture, settings);
-        assert_eq!(rows(&run(&config, &files, "cuda", &[])), expected(&fixture, &files, "cuda"), "{settings}");
+        assert_eq!(rows(&run(&config, &files, "cuda", &[])), expected, "{settings}");
     }
 }
 
