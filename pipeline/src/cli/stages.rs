@@ -167,7 +167,10 @@ impl Stages<'_> {
         L: Stage<In = Vec<Item<Work>>, Out: 'static> + 'static,
     {
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
-        source.pool("read+split", readers)?.stage("batch", batcher)?.pool("load", loaders)
+        // Several may be done at about the same time. (The queue's usual two places starved those of two GPUs for a tenth of
+        // their time.)
+        let batches = loaders.len() / 2;
+        source.pool("read+split", readers)?.room(batches).stage("batch", batcher)?.pool("load", loaders)
     }
 
     /// Makes stages that read a file and see who is to decode it; where a GPU `decodes` JPEG the CPU decodes only what it does not.
