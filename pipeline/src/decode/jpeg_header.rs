@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use super::markers::next_marker;
+
 /// How the samples are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
@@ -302,19 +304,6 @@ impl Scan {
             at = code_at + 1;
         }
         scan
-    }
-}
-
-/// The next marker at or after `from`: its code and where the code is. Skips what is no marker: other bytes, stuffed
-/// zeros, fill bytes.
-fn next_marker(bytes: &[u8], from: usize) -> Option<(u8, usize)> {
-    let mut at = from;
-    loop {
-        at += memchr::memchr(0xFF, bytes.get(at..)?)?;
-        at += bytes[at..].iter().position(|&b| b != 0xFF)?;
-        if bytes[at] != 0 {
-            return Some((bytes[at], at));
-        }
     }
 }
 

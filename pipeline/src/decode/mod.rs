@@ -62,6 +62,7 @@ mod jpeg;
 pub mod jpeg_header;
 #[cfg(feature = "libjpeg")]
 mod libjpeg;
+mod markers;
 pub mod orient;
 mod other;
 pub mod route;
