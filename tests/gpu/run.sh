@@ -9,6 +9,7 @@
 # report.json stays where this run does not measure it again.
 #
 # TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
+# TEST_PROGRAMS       at once in the part tests (default 3)
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
 # SANITIZER_GO_ON     jobs.json of a run of that part whose time ended, in its logs: what was clean is not run again
 # SOAK_SECONDS        seconds of the part soak (default 600)
@@ -24,7 +25,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
         doctor | tests | agreement | bench | gpus | peers | sanitizer | soak) ;;
-        *) sed -n '2,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+        *) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
 mkdir -p "$output"
@@ -51,14 +52,20 @@ logged() {
     fi
     [ "$status" != 124 ] || echo "out of time" >>"$logs/$name.log"
     echo "$status" >"$logs/$name.status"
+    [ "$BASHPID" = $$ ] || echo "<== $name"
     tail -n "${TAIL:-3}" "$logs/$name.log"
 }
 
 doctor() { TAIL=30 logged doctor 120 "$bin/ocellus" doctor; }
 
+# Several programs at a time: much of what one takes is compiling kernels, or waiting.
 tests() {
     local program
-    for program in "$bin"/gpu_*; do logged "$(basename "$program")" 300 "$program"; done
+    for program in "$bin"/gpu_*; do
+        while [ "$(jobs -rp | wc -l)" -ge "${TEST_PROGRAMS:-3}" ]; do wait -n; done
+        logged "$(basename "$program")" 300 "$program" &
+    done
+    wait
 }
 
 # Labels in half precision beside those of the CPU in single.
