@@ -144,6 +144,20 @@ pub enum JobError {
         /// The panic's message.
         message: String,
     },
+    /// A stage kept what it was given, or gave what it was not given: a fault of this program.
+    #[error(
+        "internal error: {results} of {expected} results came of {inputs} inputs; taken and given by each stage: {stages}"
+    )]
+    Lost {
+        /// What came.
+        results: u64,
+        /// What should have come.
+        expected: u64,
+        /// What the job took.
+        inputs: u64,
+        /// What every stage took and gave.
+        stages: String,
+    },
     /// There was nothing to do.
     #[error("no images in {inputs}: {why}")]
     Nothing {

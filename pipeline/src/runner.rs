@@ -83,6 +83,20 @@ pub struct Outcome {
     pub end: Result<(), JobError>,
 }
 
+impl Outcome {
+    /// The same, but a failure where the sink did not get `each` results for every value of the source.
+    #[must_use]
+    pub fn accounted(self, each: usize) -> Self {
+        let Self { report, end } = self;
+        let results = report.stages.last().map_or(0, |sink| sink.taken);
+        let end = match end {
+            Ok(()) | Err(JobError::Interrupted) => report.account(results, each).and(end),
+            failed => failed,
+        };
+        Self { report, end }
+    }
+}
+
 /// The threads and what they share.
 struct Job {
     shared: Arc<Shared>,
@@ -104,6 +118,12 @@ impl Monitor {
     pub fn report(&self) -> Report {
         let stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
         Report::new(self.started.elapsed(), stages.iter().map(AsRef::as_ref))
+    }
+
+    /// Threads behind the source that do not wait for a value, or that will give something without one.
+    fn at_work(&self) -> usize {
+        let stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
+        stages.iter().skip(1).map(|stage| stage.at_work()).sum()
     }
 }
 
@@ -288,6 +308,7 @@ impl<T: Send + 'static> Pipeline<T> {
             let (link, shared) = (Arc::clone(&link), Arc::clone(&self.job.shared));
             self.job.spawn(Arc::clone(&counters), move |counters| {
                 shared.guard(name, || work(stage, &link, &shared, &counters));
+                counters.rests();
             })?;
         }
         Ok(Pipeline { intake, job: self.job, order: self.order, room: 0 })

@@ -295,7 +295,7 @@ impl Job {
             page.show(Metrics { facts, monitor: pipeline.monitor(), tally, skipped, resumed, split });
         }
         let (names, mut failure) = (self.names(), None);
-        pipeline.run(|Branch { branch, value: item }| {
+        let outcome = pipeline.run(|Branch { branch, value: item }| {
             blame_the_job(&item)?;
             let error = item.payload.as_ref().err().filter(|_| self.args.fail_fast).cloned();
             let arrived = item.arrived;
@@ -313,7 +313,8 @@ impl Job {
                 Some(error) => Err(JobError::FailFast { path: row.path.unwrap_or_default(), error }),
                 None => Ok(()),
             }
-        })
+        });
+        outcome.accounted(self.models.len())
     }
 
     /// Completes the output, or leaves it for another job to continue.

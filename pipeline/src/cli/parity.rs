@@ -120,6 +120,7 @@ impl Job<'_> {
             }
             Ok(())
         });
+        let outcome = outcome.accounted(1);
         progress.clear();
         // What was done until somebody stopped it can be seen, but not in a file that looks complete.
         let interrupted = matches!(outcome.end, Err(JobError::Interrupted));

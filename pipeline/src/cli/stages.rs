@@ -228,7 +228,8 @@ impl Stages<'_> {
     fn in_order(&self, results: Pipeline<Labelled>, ends: Ends) -> Result<Pipeline<Labelled>, JobError> {
         match ends {
             Ends { window: Some(window), deadline } => {
-                results.stage("order", InOrder::new(window, deadline, self.models.len()))
+                let monitor = results.monitor();
+                results.stage("order", InOrder::new(window, deadline, self.models.len(), monitor))
             }
             Ends { window: None, deadline: Some(deadline) } => results.stage("order", AsDone::new(deadline)),
             Ends { window: None, deadline: None } => Ok(results),

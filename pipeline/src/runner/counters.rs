@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 
 use ocellus_sys::nvtx::{Label, Range};
 
+use crate::error::JobError;
 use crate::observe::{Durations, Spread, Track};
 
 /// Counts of one stage while it runs.
 pub(super) struct Counters {
     pub(super) stage: &'static str,
     workers: usize,
+    /// Threads that do not wait for a value.
+    at_work: AtomicUsize,
     queue_capacity: usize,
     taken: AtomicU64,
     given: AtomicU64,
@@ -33,6 +36,7 @@ impl Counters {
         Self {
             stage,
             workers,
+            at_work: AtomicUsize::new(workers),
             queue_capacity,
             taken: AtomicU64::new(0),
             given: AtomicU64::new(0),
@@ -65,6 +69,21 @@ impl Counters {
         let each = took / u32::try_from(values).unwrap_or(u32::MAX).max(1);
         self.service.lock().unwrap_or_else(PoisonError::into_inner).record_many(each, values);
         self.gave(given);
+    }
+
+    /// A thread waits for a value, and will give nothing before it has one; or it has ended.
+    pub(super) fn rests(&self) {
+        self.at_work.fetch_sub(1, Relaxed);
+    }
+
+    /// It goes on.
+    pub(super) fn goes_on(&self) {
+        self.at_work.fetch_add(1, Relaxed);
+    }
+
+    /// Threads that do not rest.
+    pub(super) fn at_work(&self) -> usize {
+        self.at_work.load(Relaxed)
     }
 
     pub(super) fn was_starved(&self, started: Instant) {
@@ -209,5 +228,19 @@ pub struct Report {
 impl Report {
     pub(super) fn new<'a>(wall: Duration, stages: impl Iterator<Item = &'a Counters>) -> Self {
         Self { wall_s: wall.as_secs_f64(), stages: stages.map(|stage| stage.report(wall)).collect() }
+    }
+
+    /// Compares what came out with what the source gave.
+    ///
+    /// # Errors
+    /// [`JobError::Lost`] where these `results` are not `each` for every value of the source.
+    pub fn account(&self, results: u64, each: usize) -> Result<(), JobError> {
+        let inputs = self.stages.first().map_or(0, |source| source.given);
+        let expected = inputs * each as u64;
+        if results == expected {
+            return Ok(());
+        }
+        let stages = self.stages.iter().map(|stage| format!("{} {}/{}", stage.stage, stage.taken, stage.given));
+        Err(JobError::Lost { results, expected, inputs, stages: stages.collect::<Vec<_>>().join(", ") })
     }
 }

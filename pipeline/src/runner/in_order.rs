@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::Monitor;
 use crate::error::JobError;
 use crate::frame::{Deadline, Numbered};
 use crate::stage::{Cancel, Stage};
@@ -13,6 +15,9 @@ use crate::stage::{Cancel, Stage};
 const WINDOW: u64 = 1 << 16;
 /// How often a source that waits looks whether it should stop.
 const POLL: Duration = Duration::from_millis(50);
+/// How often in a row the job must be found at rest, a tenth of a second apart, until what has not come is lost: a thread that
+/// was woken may get no core for long.
+const PATIENCE: u32 = 20;
 
 /// How far the source may be ahead of the first item that is not done.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +28,8 @@ struct Inner {
     /// Items that are done, without a gap.
     done: Mutex<u64>,
     more: Condvar,
+    /// The source waits.
+    is_full: AtomicBool,
 }
 
 impl Window {
@@ -44,14 +51,16 @@ impl Window {
 
     /// False where `cancel` was set before there was room.
     fn wait_for(&self, id: u64, cancel: &Cancel) -> bool {
-        let Inner { done, more } = &*self.0;
+        let Inner { done, more, is_full } = &*self.0;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         while id >= *done + WINDOW {
             if cancel.is_set() {
                 return false;
             }
+            is_full.store(true, Relaxed);
             done = more.wait_timeout(done, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
+        is_full.store(false, Relaxed);
         true
     }
 
@@ -62,7 +71,8 @@ impl Window {
 }
 
 /// The stage: gives items in the order of their numbers, each when all before it are there. One that never comes, because the
-/// job failed at it, ends what is given: what is written then goes on without a gap in the next job.
+/// job failed at it, ends what is given: what is written then goes on without a gap in the next job. Where a stage has lost it the
+/// job fails, at the latest when the source waits for it and all stages have come to rest.
 pub struct InOrder<T> {
     window: Window,
     deadline: Option<Deadline>,
@@ -71,13 +81,16 @@ pub struct InOrder<T> {
     /// Number of the first of `waiting`.
     next: u64,
     waiting: VecDeque<Vec<T>>,
+    monitor: Monitor,
+    /// How often in a row nothing was found that could still come.
+    at_rest: u32,
 }
 
 impl<T> InOrder<T> {
     /// A stage behind a source that `window` admits to, and a stage that waits for company until `deadline`, if there is one.
-    /// It gets so many items of `each` number.
-    pub fn new(window: Window, deadline: Option<Deadline>, each: usize) -> Self {
-        Self { window, deadline, each, next: 0, waiting: VecDeque::new() }
+    /// It gets so many items of `each` number. `monitor` sees the job that the stage is in.
+    pub fn new(window: Window, deadline: Option<Deadline>, each: usize, monitor: Monitor) -> Self {
+        Self { window, deadline, each, next: 0, waiting: VecDeque::new(), monitor, at_rest: 0 }
     }
 }
 
@@ -109,6 +122,18 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
         }
         Ok(())
     }
+
+    fn idle(&mut self, _: &mut dyn FnMut(T)) -> Result<(), JobError> {
+        // This thread is the only one at work.
+        let rests = self.window.0.is_full.load(Relaxed) && self.monitor.at_work() <= 1;
+        self.at_rest = if rests { self.at_rest + 1 } else { 0 };
+        if self.at_rest < PATIENCE {
+            return Ok(());
+        }
+        let report = self.monitor.report();
+        let came = self.next * self.each as u64 + self.waiting.iter().map(|items| items.len() as u64).sum::<u64>();
+        report.account(came, self.each)
+    }
 }
 
 /// The stage: gives items as they come, and says that they are done.
@@ -137,11 +162,18 @@ impl<T: Numbered + Send> Stage for AsDone<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::frame::{Item, Origin};
 
+    /// Of a job without stages.
+    fn monitor() -> Monitor {
+        Monitor { started: Instant::now(), stages: Arc::default() }
+    }
+
     fn stage(window: &Window) -> InOrder<Item<()>> {
-        InOrder::new(window.clone(), None, 1)
+        InOrder::new(window.clone(), None, 1, monitor())
     }
 
     fn item(id: u64) -> Item<()> {
@@ -163,7 +195,7 @@ mod tests {
 
     #[test]
     fn an_item_waits_for_its_equals() {
-        let mut stage = InOrder::new(Window::default(), None, 2);
+        let mut stage = InOrder::new(Window::default(), None, 2, monitor());
         let mut given = Vec::new();
         for id in [1, 0, 2, 1, 0, 2] {
             stage.process(item(id), &mut |item| given.push(item.id)).unwrap();

@@ -374,16 +374,23 @@ impl<T> Intake<T> {
             let since = *waiting_since.get_or_insert(now);
             let idle_at = inner.places.is_empty().then_some(since + IDLE);
             let until = [idle_at, portion.due].into_iter().flatten().min();
+            let left = until.map(|until| until.saturating_duration_since(now));
+            if left == Some(Duration::ZERO) {
+                break Taken::Idle(room);
+            }
             inner.waiting_readers += 1;
-            let woken = match until.map(|until| until.saturating_duration_since(now)) {
-                Some(Duration::ZERO) => {
-                    inner.waiting_readers -= 1;
-                    break Taken::Idle(room);
-                }
+            // What a stage keeps back until it is due will come without another value.
+            let rests = portion.due.is_none();
+            if rests {
+                counters.rests();
+            }
+            inner = match left {
                 Some(left) => queue.filled.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0,
                 None => queue.filled.wait(inner).unwrap_or_else(PoisonError::into_inner),
             };
-            inner = woken;
+            if rests {
+                counters.goes_on();
+            }
             inner.waiting_readers -= 1;
         };
         drop(inner);

@@ -10,6 +10,7 @@ use super::*;
 use crate::error::{ErrorKind, ItemError, StageName};
 use crate::frame::{Item, Origin};
 
+mod lost;
 mod order;
 mod waiting;
 

@@ -1,4 +1,4 @@
-//! A stage that fails or panics, not on one item but as a whole.
+//! A stage that fails or panics, not on one item but as a whole, or that loses what it was given.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -9,21 +9,28 @@ use std::time::Duration;
 
 use ocellus::error::{ErrorKind, ItemError, JobError, StageName};
 use ocellus::frame::{Item, Origin, Results};
-use ocellus::runner::Pipeline;
+use ocellus::runner::{InOrder, Order, Pipeline, Window};
 use ocellus::sink::{Columns, Existing, Format, Row, Writer};
 use ocellus::stage::{Cancel, Stage};
 
 const ROWS: u64 = 300;
 
-/// Gives a row for each number; panics at one of them, in its work or when it is to end.
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Panic,
+    Loss,
+}
+
+/// Gives a row for each number but for what goes wrong at one of them, in its work or when it is to end.
 struct Fragile {
     name: &'static str,
-    at: Option<u64>,
+    at: Option<(Fault, u64)>,
 }
 
 impl Fragile {
     fn reach(&self, id: u64) {
-        assert!(self.at != Some(id), "{} broke\nat {id}", self.name);
+        assert!(self.at != Some((Fault::Panic, id)), "{} broke\nat {id}", self.name);
     }
 }
 
@@ -33,7 +40,9 @@ impl Stage for Fragile {
 
     fn process(&mut self, item: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         self.reach(item.id);
-        emit(item);
+        if self.at != Some((Fault::Loss, item.id)) {
+            emit(item);
+        }
         Ok(())
     }
 
@@ -43,26 +52,28 @@ impl Stage for Fragile {
     }
 }
 
-/// As `classify` does it, with stages of which the one of this name panics at `at`.
-fn job(output: &std::path::Path, broken: &str, at: Option<u64>) -> Result<(), JobError> {
+/// As `classify` does it, with stages of which the one of this name fails at `at`.
+fn job(output: &std::path::Path, broken: &str, at: Option<(Fault, u64)>) -> Result<(), JobError> {
     let format = Format::of_file(output)?;
     let columns = Columns { top: 3, models: Vec::new() };
     let (mut writer, mut earlier) = Writer::to_file(output, format, Existing::Resume, &columns, &Cancel::default())?;
     let fragile = |name| Fragile { name, at: at.filter(|_| name == broken) };
     let source = fragile("source");
     let paths = (0..=ROWS).inspect(move |&id| source.reach(id)).take(ROWS as usize);
-    let paths = paths.map(|id| (id, PathBuf::from(format!("{id}.jpg")))).filter(move |(_, path)| !earlier.take(path));
+    let paths = paths.map(|id| PathBuf::from(format!("{id}.jpg"))).filter(move |path| !earlier.take(path));
     let error = ItemError::new(StageName::Decode, ErrorKind::Corrupt, "made up");
-    let items = paths.map(move |(id, path)| Item::new(id, Origin::File(path), Err(error.clone())));
-    let sink = fragile("sink");
-    let outcome = Pipeline::new(items, Cancel::default())?
+    let items = (0..).zip(paths).map(move |(id, path)| Item::new(id, Origin::File(path), Err(error.clone())));
+    let (sink, window, cancel) = (fragile("sink"), Window::default(), Cancel::default());
+    let pipeline = Pipeline::new(window.admit(items, cancel.clone()), cancel)?
+        .order(Order::Portions)
         .pool("first", [fragile("first"), fragile("first"), fragile("first")])?
-        .stage("second", fragile("second"))?
-        .run(|item| {
-            sink.reach(item.id);
-            writer.write(&Row::new(item))
-        });
-    match outcome.end {
+        .stage("second", fragile("second"))?;
+    let monitor = pipeline.monitor();
+    let outcome = pipeline.stage("order", InOrder::new(window, None, 1, monitor))?.run(|item| {
+        sink.reach(item.id);
+        writer.write(&Row::new(item))
+    });
+    match outcome.accounted(1).end {
         Ok(()) => writer.finish(),
         Err(error) => {
             writer.abandon();
@@ -81,10 +92,29 @@ fn a_stage_that_panics_ends_the_job_and_costs_no_row() {
             [("source", 7), ("first", 0), ("first", 150), ("second", 299), ("second", ROWS), ("sink", 40)]
         {
             let output = folder.path().join(format!("{stage}{at}.{extension}"));
-            let error = job(&output, stage, Some(at)).unwrap_err();
+            let error = job(&output, stage, Some((Fault::Panic, at))).unwrap_err();
             assert!(matches!(&error, JobError::Panic { stage: named, .. } if *named == stage), "{error:?}");
             let line = error.to_string();
             assert!(line.contains("broke at") && line.lines().count() == 1, "{line:?}");
+            assert!(!output.exists());
+            job(&output, "", None).unwrap();
+            assert!(fs::read(&output).unwrap() == fs::read(&whole).unwrap(), "{extension}, {stage} at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_stage_that_loses_a_row_fails_the_job_and_the_next_one_has_all() {
+    for extension in ["jsonl", "csv", "parquet"] {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join(format!("whole.{extension}"));
+        job(&whole, "", None).unwrap();
+        for (stage, at) in [("first", 0), ("first", 150), ("second", 0), ("second", 77), ("second", ROWS - 1)] {
+            let output = folder.path().join(format!("{stage}{at}.{extension}"));
+            let error = job(&output, stage, Some((Fault::Loss, at))).unwrap_err();
+            let JobError::Lost { results, expected, inputs, .. } = error else { panic!("{error:?}") };
+            assert_eq!((results, expected, inputs), (at, ROWS, ROWS), "{stage} at {at}");
+            assert!(error.to_string().contains(&format!("{stage} {ROWS}/{}", ROWS - 1)), "{error}");
             assert!(!output.exists());
             job(&output, "", None).unwrap();
             assert!(fs::read(&output).unwrap() == fs::read(&whole).unwrap(), "{extension}, {stage} at {at}");

@@ -126,6 +126,8 @@ impl<'a> Job<'a> {
             Ok(())
         });
         outcome.end?;
+        // A figure over what is not there would be wrong.
+        outcome.report.account(counts.values().sum(), 1)?;
         if self.lost.load(Relaxed) {
             return Err(
                 KernelError::gpu("one was left out meanwhile, so that the figure would not be that of all").into()
