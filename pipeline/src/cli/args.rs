@@ -12,10 +12,9 @@ use ocellus_kernels::jit::{Arch, worker};
 use ocellus_kernels::cuda::lower::Precision;
 
 use super::device::{Device, Gpus};
-use super::job::{JobDesc, ModelDesc, find};
+use super::job::{JobDesc, ModelDesc, RowOrder, find};
 use crate::decode::DecodeOptions;
 use crate::error::JobError;
-use crate::runner::Order;
 use crate::sink::{Existing, Format};
 
 // Lines of help are at most 80 characters long, or paragraphs that clap breaks where the terminal ends.
@@ -104,7 +103,7 @@ pub(super) struct ClassifyArgs {
 
     /// Order of the rows: that of the inputs, or that in which they are done, where none waits for a slower one
     #[arg(long, default_value = "input", value_parser = PossibleValuesParser::new(ORDERS).try_map(|name| parse_order(&name)))]
-    order: Order,
+    order: RowOrder,
 
     /// Threads of each of decoding (with resizing) and the network; with a GPU those that read files and decode what it does
     /// not, at least 4 [default: one a core]
@@ -230,10 +229,10 @@ pub(super) fn existing(overwrite: bool, resume: bool) -> Existing {
 /// The names of orders.
 const ORDERS: [&str; 2] = ["input", "completion"];
 
-pub(super) fn parse_order(name: &str) -> Result<Order, String> {
+pub(super) fn parse_order(name: &str) -> Result<RowOrder, String> {
     match name {
-        "input" => Ok(Order::Input),
-        "completion" => Ok(Order::Completion),
+        "input" => Ok(RowOrder::Input),
+        "completion" => Ok(RowOrder::Completion),
         _ => Err(format!("no order \"{name}\"; there are {}", ORDERS.join(", "))),
     }
 }

@@ -13,13 +13,12 @@ use super::args::{
     AutoPrecision, Colour, ShowArgs, parse_milliseconds, parse_order, parse_precision_or_auto, parse_score,
 };
 use super::device::Device;
-use super::job::{JobDesc, ModelDesc, find};
+use super::job::{JobDesc, ModelDesc, RowOrder, find};
 use crate::decode::DecodeOptions;
 use crate::error::JobError;
 use crate::gpu::Priority;
 use crate::model::spec::ModelSpec;
 use crate::model::text;
-use crate::runner::Order;
 use crate::sink::{Existing, Format};
 
 /// Most copies of a network.
@@ -31,7 +30,7 @@ struct ConfigFile {
     device: Option<Word<Device>>,
     batch: Option<UpTo<4096>>,
     threads: Option<UpTo<1024>>,
-    order: Option<Word<Order>>,
+    order: Option<Word<RowOrder>>,
     max_latency_ms: Option<Milliseconds>,
     fail_fast: Option<bool>,
     #[serde(default)]
@@ -103,7 +102,7 @@ impl Meaning for Device {
     }
 }
 
-impl Meaning for Order {
+impl Meaning for RowOrder {
     fn of(word: &str) -> Result<Self, String> {
         parse_order(word)
     }
@@ -213,7 +212,7 @@ pub(super) fn parse(text: &str, folder: &Path) -> Result<JobDesc, JobError> {
         device: file.device.map_or(Device::Auto, |device| device.0),
         batch: file.batch.map(|n| n.0),
         threads: file.threads.map(|n| n.0),
-        order: file.order.map_or(Order::Input, |order| order.0),
+        order: file.order.map_or(RowOrder::Input, |order| order.0),
         max_latency: file.max_latency_ms.map(|time| time.0),
         decode: DecodeOptions {
             max_pixels: file.decode.max_pixels.unwrap_or(defaults.max_pixels),
@@ -301,7 +300,7 @@ onnx = "b.onnx"
         let job = parsed(ALL).unwrap();
         assert_eq!((job.device, job.batch, job.threads), ("cuda:0,cuda:1".parse().unwrap(), Some(32), Some(3)));
         assert_eq!(job.max_latency, Some(Duration::from_micros(2500)));
-        assert_eq!((job.order, job.fail_fast, job.existing), (Order::Completion, true, Existing::Refuse));
+        assert_eq!((job.order, job.fail_fast, job.existing), (RowOrder::Completion, true, Existing::Refuse));
         assert_eq!(job.inputs, ["a", "b*"]);
         assert_eq!(job.decode, DecodeOptions { max_pixels: 5, max_bytes: 6, strict: true, background: [1, 2, 3] });
         assert_eq!((job.output, job.format), (Some("x.csv".into()), Some(Format::Jsonl)));

@@ -16,7 +16,6 @@ use crate::frame::{Item, Origin};
 use crate::gpu::{Precision, Priority};
 use crate::model::load::Model;
 use crate::model::spec::ModelSpec;
-use crate::runner::Order;
 use crate::sink::{Existing, Format};
 use crate::source::Skipped;
 
@@ -37,6 +36,15 @@ pub(super) struct ModelDesc {
     pub(super) copies: NonZeroUsize,
 }
 
+/// In what order a user wants the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowOrder {
+    /// That of the inputs.
+    Input,
+    /// As they are done: none waits for a slower one.
+    Completion,
+}
+
 /// A whole job.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct JobDesc {
@@ -47,7 +55,7 @@ pub(super) struct JobDesc {
     /// Most images in one run of a network.
     pub(super) batch: Option<usize>,
     pub(super) threads: Option<usize>,
-    pub(super) order: Order,
+    pub(super) order: RowOrder,
     /// From an item's arrival to its row, as far as waiting for others goes.
     pub(super) max_latency: Option<Duration>,
     pub(super) decode: DecodeOptions,

@@ -10,6 +10,7 @@ use ocellus_kernels::cuda::jpeg::Jpeg;
 use ocellus_kernels::engine::Engine;
 
 use super::device::left_out;
+use super::job::RowOrder;
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
 use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, Results, Work};
@@ -51,7 +52,7 @@ pub(super) struct Stages<'a> {
     /// From an item's arrival to its row, as far as waiting for others goes; `None` fills batches.
     pub(super) max_latency: Option<Duration>,
     /// Of the rows.
-    pub(super) order: Order,
+    pub(super) order: RowOrder,
     pub(super) cancel: Cancel,
     pub(super) recorder: Recorder,
     /// Counts batches that the GPU had no memory for at once.
@@ -213,14 +214,14 @@ impl Stages<'_> {
             None => Pipeline::recorded(items, cancel, recorder),
         };
         // Where none must wait, not even the few that its reader took along.
-        let none_waits = self.max_latency.is_some() || self.order == Order::Completion;
+        let none_waits = self.max_latency.is_some() || self.order == RowOrder::Completion;
         Ok(pipeline?.order(if none_waits { Order::Completion } else { Order::Portions }))
     }
 
     fn ends(&self) -> Ends {
         Ends {
             deadline: self.max_latency.map(Deadline::new),
-            window: (self.order == Order::Input).then(Window::default),
+            window: (self.order == RowOrder::Input).then(Window::default),
         }
     }
 

@@ -16,6 +16,7 @@ use super::Signals;
 use crate::bench::SteadyRate;
 use crate::bench::corpus::{self, CorpusDesc};
 use crate::cli::figures::{FiguresFile, Profile};
+use crate::cli::job::RowOrder;
 use crate::cli::say;
 use crate::cli::stages::{Classifier, Stages};
 use crate::cli::stats::stage_lines;
@@ -23,7 +24,7 @@ use crate::decode::DecodeOptions;
 use crate::error::{ItemError, JobError};
 use crate::frame::{Decoder, Item};
 use crate::observe::cpu_time;
-use crate::runner::{Order, Pipeline};
+use crate::runner::Pipeline;
 use crate::source::Found;
 
 /// A folder in memory, on Linux.
@@ -70,7 +71,7 @@ impl<'a> Job<'a> {
             decode: DecodeOptions::default(),
             threads: available_parallelism().map_or(1, usize::from),
             max_latency: None,
-            order: Order::Input,
+            order: RowOrder::Input,
             cancel: signals.cancel.clone(),
             recorder: profile.recorder(),
             split: Arc::default(),
