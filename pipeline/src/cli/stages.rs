@@ -271,7 +271,7 @@ impl Stage for Look {
         match outcome {
             LoadOutcome::Loaded(batch) => emit(batch.decoders()),
             // There is no other lane that could do it again.
-            LoadOutcome::TooLarge(_) | LoadOutcome::Again(_) => {
+            LoadOutcome::TooLarge(_) => {
                 return Err(KernelError::gpu(
                     "no memory for the batches; a smaller --batch or fewer --workers need less",
                 )

@@ -2,7 +2,7 @@
 
 use super::infer::{Pending, Results, ranked};
 use super::lanes::{Lanes, without_payload};
-use super::load::LoadOutcome;
+use super::load::LaneInput;
 use crate::error::JobError;
 use crate::frame::{Branch, Item, Ranking, Work};
 use crate::stage::Stage;
@@ -22,7 +22,7 @@ impl<S, R> Collect<S, R> {
 
 impl<S, R> Stage for Collect<S, R>
 where
-    S: Stage<In = LoadOutcome, Out = Pending>,
+    S: Stage<In = LaneInput, Out = Pending>,
     R: Stage<In = Item<()>, Out = Item<Work>>,
 {
     type In = Pending;

@@ -19,7 +19,7 @@ pub use single::{Answer, Single};
 use tracing::info;
 
 use super::lend::{Home, Lent};
-use super::load::{Content, Loaded, LoadedBatch};
+use super::load::{Loaded, LoadedBatch, NetworkInput};
 use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Tensor};
@@ -286,12 +286,12 @@ fn halves<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>>(
 }
 
 impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for InferParts<G> {
-    type In = LoadedBatch;
+    type In = NetworkInput;
     type Out = Pending;
 
-    fn process(&mut self, batch: LoadedBatch, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
-        match batch.0 {
-            Content::Planes { items, arena } => {
+    fn process(&mut self, input: NetworkInput, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        match input {
+            NetworkInput::Loaded(LoadedBatch { items, arena }) => {
                 let images = items.iter().filter(|item| item.payload.is_ok()).count();
                 self.images.fetch_add(images as u64, Relaxed);
                 let last = self.networks.len().saturating_sub(1);
@@ -302,7 +302,7 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for
                 // Its next user waits until all have read it.
                 arena.give_back();
             }
-            Content::Input(Branch { branch, value }) => {
+            NetworkInput::Tensor(Branch { branch, value }) => {
                 let first = branch == 0 && value.payload.is_ok();
                 self.images.fetch_add(u64::from(first), Relaxed);
                 let network = self.networks.iter_mut().find(|network| network.model == branch);

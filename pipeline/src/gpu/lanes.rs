@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ocellus_kernels::KernelError;
 
 use super::infer::Pending;
-use super::load::{Content, Load, LoadOutcome, LoadedBatch, Unloaded};
+use super::load::{LaneInput, Load, LoadOutcome, Unloaded};
 use crate::error::JobError;
 use crate::frame::{Branch, Encoded, Item, Picture, Work};
 use crate::stage::Stage;
@@ -87,19 +87,19 @@ impl<F> LaneLoad<F> {
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLoad<F> {
     type In = Vec<Item<Work>>;
-    type Out = Branch<LoadOutcome>;
+    type Out = Branch<LaneInput>;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         let value = if self.alive.has(self.lane) {
             match self.load.load(works) {
-                Ok(outcome) => outcome,
+                Ok(outcome) => LaneInput::Outcome(outcome),
                 Err(Unloaded { works, error }) => {
                     self.alive.lose(self.lane, error)?;
-                    LoadOutcome::Again(works)
+                    LaneInput::Again(works)
                 }
             }
         } else {
-            LoadOutcome::Again(works)
+            LaneInput::Again(works)
         };
         emit(Branch { branch: self.lane, value });
         Ok(())
@@ -130,7 +130,7 @@ impl<S, R> Clone for Lanes<S, R> {
 
 impl<S, R> Lanes<S, R>
 where
-    S: Stage<In = LoadOutcome, Out = Pending>,
+    S: Stage<In = LaneInput, Out = Pending>,
     R: Stage<In = Item<()>, Out = Item<Work>>,
 {
     /// Lanes with these stages.
@@ -151,7 +151,7 @@ where
         self.with(|all| {
             all.alive.lose(all.alive.lane(gpu), error)?;
             let works = all.read(items)?;
-            all.run(all.alive.first()?, LoadOutcome::Again(works), &mut |part| pending.push(part))
+            all.run(all.alive.first()?, LaneInput::Again(works), &mut |part| pending.push(part))
         })?;
         Ok(pending)
     }
@@ -159,14 +159,14 @@ where
 
 impl<S, R> All<S, R>
 where
-    S: Stage<In = LoadOutcome, Out = Pending>,
+    S: Stage<In = LaneInput, Out = Pending>,
     R: Stage<In = Item<()>, Out = Item<Work>>,
 {
     /// Enqueues a batch in a lane, or in the next one where that one is lost, and so on.
-    fn run(&mut self, lane: usize, outcome: LoadOutcome, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+    fn run(&mut self, lane: usize, input: LaneInput, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
         // Where there is one lane nobody does it again.
-        let items = if self.stages.len() > 1 { items_of(&outcome) } else { Vec::new() };
-        let (mut lane, mut next) = (lane, outcome);
+        let items = if self.stages.len() > 1 { items_of(&input) } else { Vec::new() };
+        let (mut lane, mut next) = (lane, input);
         loop {
             if self.alive.has(lane) {
                 let stage = self.stages.get_mut(lane).ok_or_else(|| KernelError::gpu("there is no such lane"))?;
@@ -178,12 +178,12 @@ where
                     }
                     Err(error) => self.alive.lose(lane, error)?,
                 }
-                next = LoadOutcome::Again(self.read(&items)?);
+                next = LaneInput::Again(self.read(&items)?);
             } else {
-                next = match next {
-                    LoadOutcome::Loaded(_) => LoadOutcome::Again(self.read(&items)?),
-                    LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => LoadOutcome::Again(works),
-                };
+                next = LaneInput::Again(match next {
+                    LaneInput::Outcome(LoadOutcome::Loaded(_)) => self.read(&items)?,
+                    LaneInput::Outcome(LoadOutcome::TooLarge(works)) | LaneInput::Again(works) => works,
+                });
             }
             lane = self.alive.first()?;
         }
@@ -198,10 +198,10 @@ where
 
 impl<S, R> Stage for Lanes<S, R>
 where
-    S: Stage<In = LoadOutcome, Out = Pending>,
+    S: Stage<In = LaneInput, Out = Pending>,
     R: Stage<In = Item<()>, Out = Item<Work>>,
 {
-    type In = Branch<LoadOutcome>;
+    type In = Branch<LaneInput>;
     type Out = Pending;
 
     fn process(&mut self, input: Self::In, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
@@ -210,11 +210,12 @@ where
 }
 
 /// What can be read anew.
-fn items_of(outcome: &LoadOutcome) -> Vec<Item<()>> {
-    match outcome {
-        LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, .. })) => items.iter().map(without_payload).collect(),
-        LoadOutcome::Loaded(LoadedBatch(Content::Input(Branch { value, .. }))) => vec![without_payload(value)],
-        LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => works.iter().map(without_payload).collect(),
+fn items_of(input: &LaneInput) -> Vec<Item<()>> {
+    match input {
+        LaneInput::Outcome(LoadOutcome::Loaded(batch)) => batch.items.iter().map(without_payload).collect(),
+        LaneInput::Outcome(LoadOutcome::TooLarge(works)) | LaneInput::Again(works) => {
+            works.iter().map(without_payload).collect()
+        }
     }
 }
 

@@ -32,27 +32,19 @@ pub(super) struct Loaded {
     pub(super) partial: bool,
 }
 
-/// A batch that the network can be fed with.
-pub struct LoadedBatch(pub(super) Content);
+/// A batch of pictures in the GPU's memory, complete.
+pub struct LoadedBatch {
+    pub(super) items: Vec<Item<Loaded>>,
+    pub(super) arena: Lent<PlaneArena>,
+}
 
 impl LoadedBatch {
     /// Who decoded the pictures, for who wants nothing else of them: their memory goes back to the worker that loaded them.
     pub fn decoders(self) -> Vec<Item<Decoder>> {
-        match self.0 {
-            Content::Planes { items, arena } => {
-                arena.give_back();
-                items.into_iter().map(|item| item.and_then(|loaded| Ok(loaded.decoder))).collect()
-            }
-            Content::Input(input) => vec![input.value.and_then(|tensor| Ok(tensor.info.decoder))],
-        }
+        let Self { items, arena } = self;
+        arena.give_back();
+        items.into_iter().map(|item| item.and_then(|loaded| Ok(loaded.decoder))).collect()
     }
-}
-
-pub(super) enum Content {
-    /// Pictures in the GPU's memory, complete.
-    Planes { items: Vec<Item<Loaded>>, arena: Lent<PlaneArena> },
-    /// One picture as a network's input, made by the CPU.
-    Input(Branch<Item<Tensor>>),
 }
 
 /// What a worker made of a batch.
@@ -61,8 +53,22 @@ pub enum LoadOutcome {
     Loaded(LoadedBatch),
     /// The GPU has no memory for all of it at once.
     TooLarge(Vec<Item<Work>>),
-    /// Its lane is lost: another one is to do it.
+}
+
+/// What a lane is given.
+pub enum LaneInput {
+    /// What one of its workers made of a batch.
+    Outcome(LoadOutcome),
+    /// What another lane was at when it was lost.
     Again(Vec<Item<Work>>),
+}
+
+/// What networks are given.
+pub enum NetworkInput {
+    /// Pictures.
+    Loaded(LoadedBatch),
+    /// One picture as a network's input, made by the CPU.
+    Tensor(Branch<Item<Tensor>>),
 }
 
 /// A batch that could not be loaded, and why.
@@ -120,7 +126,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
             Ok(loaded) => {
                 let items = works.into_iter().zip(loaded);
                 let items = items.map(|(item, loaded)| item.and_then(|_| loaded)).collect();
-                Ok(LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, arena })))
+                Ok(LoadOutcome::Loaded(LoadedBatch { items, arena }))
             }
             Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => match self.release(arena) {
                 Ok(()) => Ok(LoadOutcome::TooLarge(works)),
@@ -249,13 +255,13 @@ where
         Self { load, cpu, split }
     }
 
-    fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(LoadedBatch)) -> Result<(), JobError> {
+    fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(NetworkInput)) -> Result<(), JobError> {
         let mut works = match self.load.load(works).map_err(|unloaded| unloaded.error)? {
             LoadOutcome::Loaded(batch) => {
-                emit(batch);
+                emit(NetworkInput::Loaded(batch));
                 return Ok(());
             }
-            LoadOutcome::TooLarge(works) | LoadOutcome::Again(works) => works,
+            LoadOutcome::TooLarge(works) => works,
         };
         if works.len() > 1 {
             let rest = works.split_off(works.len() / 2);
@@ -264,7 +270,7 @@ where
         }
         for item in works {
             let item = item.and_then(|_| Ok(None));
-            self.cpu.process(item, &mut |item| emit(LoadedBatch(Content::Input(item))))?;
+            self.cpu.process(item, &mut |item| emit(NetworkInput::Tensor(item)))?;
         }
         Ok(())
     }
@@ -275,18 +281,18 @@ where
     F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>,
 {
-    type In = LoadOutcome;
-    type Out = LoadedBatch;
+    type In = LaneInput;
+    type Out = NetworkInput;
 
-    fn process(&mut self, outcome: LoadOutcome, emit: &mut dyn FnMut(LoadedBatch)) -> Result<(), JobError> {
-        match outcome {
-            LoadOutcome::Loaded(batch) => emit(batch),
-            LoadOutcome::TooLarge(works) => {
+    fn process(&mut self, input: LaneInput, emit: &mut dyn FnMut(NetworkInput)) -> Result<(), JobError> {
+        match input {
+            LaneInput::Outcome(LoadOutcome::Loaded(batch)) => emit(NetworkInput::Loaded(batch)),
+            LaneInput::Outcome(LoadOutcome::TooLarge(works)) => {
                 info!(items = works.len(), "no memory to decode a batch at once; it is loaded in parts");
                 self.split.fetch_add(1, Relaxed);
                 self.parts(works, emit)?;
             }
-            LoadOutcome::Again(works) => self.parts(works, emit)?,
+            LaneInput::Again(works) => self.parts(works, emit)?,
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ pub(crate) use batch::planes_bytes;
 pub use collect::Collect;
 pub use infer::{Answer, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
 pub use lanes::{Alive, LaneLoad, Lanes};
-pub use load::{Load, LoadOutcome, LoadParts, LoadedBatch};
+pub use load::{LaneInput, Load, LoadOutcome, LoadParts, LoadedBatch, NetworkInput};
 pub(crate) use load::{Placed, place};
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::engine::{CudaEngine, EngineOptions, Planner};

@@ -12,7 +12,7 @@ use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::PreprocessDesc;
 use ocellus_kernels::tensor::{DType, Layout};
 
-use super::super::load::{Content, Load, LoadOutcome, Loaded, LoadedBatch};
+use super::super::load::{Load, LoadOutcome, Loaded, LoadedBatch};
 use super::super::{LaneOptions, Precision, infer};
 use super::{Infer, missing, network};
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
@@ -92,7 +92,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Probe<F> {
         let mut outcome = None;
         self.load.process(vec![item], &mut |loaded| outcome = Some(loaded))?;
         let too_large = || ItemError::new(StageName::Decode, ErrorKind::TooLarge, "the GPU has no memory for it");
-        let Some(LoadOutcome::Loaded(LoadedBatch(Content::Planes { items, arena }))) = outcome else {
+        let Some(LoadOutcome::Loaded(LoadedBatch { items, arena })) = outcome else {
             return Ok(Err(too_large()));
         };
         let nothing = || Err(ItemError::lost(StageName::Decode));
