@@ -107,7 +107,8 @@ impl Lane {
     pub fn new(gpu: Gpu, models: &[LaneModel<'_>], wanted: NonZeroUsize, lanes: usize) -> Result<Self, JobError> {
         let name = name_of(&gpu);
         let mut warnings = Vec::new();
-        let (made, jpeg) = beside_jpeg(&gpu, || halved_networks(&gpu, &name, models, wanted.get(), under_way(lanes)));
+        let networks = Networks { gpu: &gpu, name: &name, models, under_way: under_way(lanes) };
+        let (made, jpeg) = beside_jpeg(&gpu, || networks.halved(wanted.get()));
         let Halved { networks, most, batch, refused } =
             made.map_err(|error| if lanes > 1 { error.on_gpu(&name) } else { error })?;
         match refused {
@@ -180,17 +181,7 @@ impl Lane {
     where
         F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
     {
-        let (mut loaders, mut short) = (Vec::with_capacity(LOADERS + 1), None);
-        for _ in 0..=LOADERS {
-            match Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?) {
-                // Those that there are do the work: one, beside the one for parts, at least.
-                Err(KernelError::OutOfMemory { .. }) if loaders.len() > 1 => break,
-                Err(error @ KernelError::OutOfMemory { .. }) => short = Some(error),
-                loader => loaders.push(loader?),
-            }
-        }
-        let short = short.unwrap_or(KernelError::OutOfMemory { call: "workers that decode" });
-        let mut parts = loaders.pop().filter(|_| !loaders.is_empty()).ok_or(short)?;
+        let (mut loaders, mut parts) = self.workers(cpu)?;
         for network in &mut self.networks {
             network.record(&self.gpu.device, recorder)?;
         }
@@ -204,6 +195,31 @@ impl Lane {
         let most_bytes = free_bytes / 2 / arenas;
         let Self { name, networks, images, .. } = self;
         Ok(LaneStages { name, most_images, most_bytes, loaders, parts, networks, images })
+    }
+
+    /// Workers for a pool, and the one for parts.
+    fn workers<F>(&self, cpu: impl Fn() -> Result<F, JobError>) -> Result<(Vec<Load<F>>, Load<F>), JobError>
+    where
+        F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>,
+    {
+        let make = || Ok(Load::new(&self.gpu.device, self.jpeg.as_ref(), cpu()?)?);
+        // One of each there must be: others may give memory back meanwhile.
+        let mut tries = LOADERS;
+        let mut needed = || loop {
+            match make() {
+                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) if tries > 0 => tries -= 1,
+                made => return made,
+            }
+        };
+        let (parts, mut loaders) = (needed()?, vec![needed()?]);
+        while loaders.len() < LOADERS {
+            match make() {
+                // Those that there are do the work.
+                Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => break,
+                loader => loaders.push(loader?),
+            }
+        }
+        Ok((loaders, parts))
     }
 
     /// The stages of each of the lanes, all made at the same time. Each fails for itself, as [`Lane::stages`] does.
@@ -318,82 +334,75 @@ struct Halved {
     refused: Option<JobError>,
 }
 
-/// The networks, for half of the batch where the GPU or its memory is too small, and so on.
-fn halved_networks(
-    gpu: &Gpu,
-    name: &Arc<str>,
-    models: &[LaneModel<'_>],
-    wanted: usize,
+/// What the networks of a lane are made from.
+struct Networks<'a> {
+    gpu: &'a Gpu,
+    /// The GPU's.
+    name: &'a Arc<str>,
+    models: &'a [LaneModel<'a>],
+    /// Batches whose results may be under way or wait to be read.
     under_way: usize,
-) -> Result<Halved, JobError> {
-    let (mut batch, mut refused) = (wanted, None);
-    loop {
-        match networks(gpu, name, models, batch, under_way) {
-            Err(error) if batch > 1 && is_too_large(&error) => {
-                debug!(batch, %error, "the batch is halved");
-                batch /= 2;
-                refused.get_or_insert(error);
-            }
-            made => return made.map(|(networks, most)| Halved { networks, most, batch, refused }),
-        }
-    }
 }
 
-/// The networks of all models, those of high priority first, and the largest batch that all of them take.
-fn networks(
-    gpu: &Gpu,
-    name: &Arc<str>,
-    models: &[LaneModel<'_>],
-    batch: usize,
-    under_way: usize,
-) -> Result<(Vec<Copies>, usize), JobError> {
-    let mut order: Vec<_> = models.iter().enumerate().collect();
-    order.sort_by_key(|(_, model)| model.priority != Priority::High);
-    let mut most = batch;
-    let mut networks = Vec::new();
-    for (number, model) in order {
-        let mut copies = Vec::new();
-        for _ in 0..model.copies.get() {
-            let (copy, largest) = infer_beside(gpu, (name, number), model, batch, under_way)?;
-            most = most.min(largest);
-            copies.push(copy);
+impl Networks<'_> {
+    /// Those of all models, for half of the batch where the GPU or its memory is too small, and so on.
+    fn halved(&self, wanted: usize) -> Result<Halved, JobError> {
+        let (mut batch, mut refused) = (wanted, None);
+        loop {
+            match self.all(batch) {
+                Err(error) if batch > 1 && is_too_large(&error) => {
+                    debug!(batch, %error, "the batch is halved");
+                    batch /= 2;
+                    refused.get_or_insert(error);
+                }
+                made => return made.map(|(networks, most)| Halved { networks, most, batch, refused }),
+            }
         }
-        networks.push(Copies::new(number, copies));
     }
-    Ok((networks, most))
+
+    /// Those of all models, of high priority first, and the largest batch that all of them take.
+    fn all(&self, batch: usize) -> Result<(Vec<Copies>, usize), JobError> {
+        let mut order: Vec<_> = self.models.iter().enumerate().collect();
+        order.sort_by_key(|(_, model)| model.priority != Priority::High);
+        let mut most = batch;
+        let mut networks = Vec::new();
+        for (number, model) in order {
+            let mut copies = Vec::new();
+            for _ in 0..model.copies.get() {
+                let (copy, largest) = self.one(number, model, batch)?;
+                most = most.min(largest);
+                copies.push(copy);
+            }
+            networks.push(Copies::new(number, copies));
+        }
+        Ok((networks, most))
+    }
+
+    /// What runs the model of this number, and the largest batch of its network.
+    fn one(&self, number: usize, model: &LaneModel<'_>, batch: usize) -> Result<(Infer, usize), JobError> {
+        let Gpu { device, jit } = self.gpu;
+        let LaneModel { model, precision, ranks, priority, .. } = *model;
+        let (planner, batches) = planner(model, batch)?;
+        let engine_options = EngineOptions { precision, portable: false, batches };
+        let stream = Stream::new(device, priority)?;
+        let mut engine = CudaEngine::on(&stream, jit, planner, &engine_options)?;
+        let largest = engine.network(batch).ok_or_else(|| KernelError::invalid("engine", "no network"))?;
+        let missing = |what| KernelError::invalid("engine", format!("the network has no {what}"));
+        let (_, input) = largest.input(0).ok_or_else(|| missing("input"))?;
+        let (desc, format) = (model.preprocess(), input_format(model, input));
+        let preprocess = GpuPreprocess::new(&stream, jit, desc, format, largest.batch())?;
+        let (_, output) = largest.output(0).ok_or_else(|| missing("output"))?;
+        let top_k = TopK::new(device, jit, output, scores(model), ranks, largest.batch())?;
+        let most = largest.batch();
+        Ok((Infer::new((self.name, number), engine, preprocess, top_k, self.under_way)?, most))
+    }
 }
 
 /// What runs a model alone on a GPU, and the largest batch of its network.
 fn infer(gpu: &Gpu, model: &Model, options: &LaneOptions, batch: usize) -> Result<(Infer, usize), JobError> {
     let LaneOptions { precision, ranks } = *options;
-    let (priority, copies) = (Priority::Low, NonZeroUsize::MIN);
-    let name = name_of(gpu);
-    infer_beside(gpu, (&name, 0), &LaneModel { model, precision, ranks, priority, copies }, batch, under_way(1))
-}
-
-/// What runs a model beside others, and the largest batch of its network.
-fn infer_beside(
-    gpu: &Gpu,
-    place: (&Arc<str>, usize),
-    lane_model: &LaneModel<'_>,
-    batch: usize,
-    under_way: usize,
-) -> Result<(Infer, usize), JobError> {
-    let Gpu { device, jit } = gpu;
-    let LaneModel { model, precision, ranks, priority, .. } = *lane_model;
-    let (planner, batches) = planner(model, batch)?;
-    let engine_options = EngineOptions { precision, portable: false, batches };
-    let stream = Stream::new(device, priority)?;
-    let mut engine = CudaEngine::on(&stream, jit, planner, &engine_options)?;
-    let largest = engine.network(batch).ok_or_else(|| KernelError::invalid("engine", "no network"))?;
-    let missing = |what| KernelError::invalid("engine", format!("the network has no {what}"));
-    let (_, input) = largest.input(0).ok_or_else(|| missing("input"))?;
-    let (desc, format) = (model.preprocess(), input_format(model, input));
-    let preprocess = GpuPreprocess::new(&stream, jit, desc, format, largest.batch())?;
-    let (_, output) = largest.output(0).ok_or_else(|| missing("output"))?;
-    let top_k = TopK::new(device, jit, output, scores(model), ranks, largest.batch())?;
-    let most = largest.batch();
-    Ok((Infer::new(place, engine, preprocess, top_k, under_way)?, most))
+    let alone = LaneModel { model, precision, ranks, priority: Priority::Low, copies: NonZeroUsize::MIN };
+    Networks { gpu, name: &name_of(gpu), models: &[alone], under_way: under_way(1) }.one(0, &alone, batch)
 }
 
 /// How the network reads pictures.

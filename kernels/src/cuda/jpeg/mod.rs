@@ -93,17 +93,15 @@ impl Jpeg {
             None => handle(Backend::GpuHybrid)?.map(|handle| (handle, JpegPath::Hybrid)),
         };
         let proof = proof::load(gpu)?;
-        let turns = Arc::new(Turns::new(batch::TURN_PX));
-        let mut jpeg =
+        let engines = batch.as_ref().and_then(|(handle, _)| handle.hardware_info()).map_or(0, |info| info.decoders());
+        let turns = Arc::new(Turns::new(batch::TURN_PX * u64::from(engines.max(1))));
+        let jpeg =
             Self { device: device.clone(), batch, hybrid: Arc::default(), given_up: Arc::default(), proof, turns };
         if jpeg.batch.is_none() {
             // Then there must be this one.
             jpeg.hybrid()?;
         }
-        if let Some(info) = jpeg.hardware() {
-            jpeg.turns = Arc::new(Turns::new(batch::TURN_PX * u64::from(info.decoders())));
-        }
-        info!(engines = jpeg.hardware().map_or(0, |info| info.decoders()), "nvJPEG is ready");
+        info!(engines, "nvJPEG is ready");
         Ok(jpeg)
     }
 
