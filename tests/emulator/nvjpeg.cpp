@@ -8,7 +8,9 @@
 // The environment variable EMULATED_NVJPEG makes it fail as GPUs and drivers do: `no-engines`, `skip-last` (the last
 // picture of an engines' batch is reported as decoded and is not), `skip-chroma` (of that one only luma is written),
 // `fail-batches`, `little-memory` (for two pictures at once), `fail-from:N` (the N-th call that decodes fails, and every
-// later one), `no-states` (no decoder can be made), `states-from:N` (for the first N decoders there is no memory).
+// later one), `no-states` (no decoder can be made), `states-from:N` (for the first N decoders there is no memory),
+// `short-thread:N` (of the threads that make decoders the N-th never finds memory for one), `failing-thread:N` (it fails at all of
+// them), `handles-from:N` (for the first N handles there is no memory).
 
 #include "notes.hpp"
 #include "nvjpeg/decode.hpp"
@@ -175,8 +177,13 @@ Status make_state(State** state, const char* which) {
   static const unsigned long long refused = number("states-from");
   static std::atomic<unsigned long long> made{0};
   note("nvjpeg-state", which);
-  if (told("no-states")) return INTERNAL_ERROR;
-  if (made++ < refused) return ALLOCATOR_FAILURE;
+  static std::atomic<unsigned long long> threads{0};
+  thread_local const unsigned long long thread = ++threads;
+  if (told("no-states") || thread == number("failing-thread")) return INTERNAL_ERROR;
+  if (made++ < refused || thread == number("short-thread")) {
+    note("nvjpeg-state", "refused");
+    return ALLOCATOR_FAILURE;
+  }
   return make(state);
 }
 
@@ -198,6 +205,9 @@ Status nvjpegGetProperty(int type, int* value) {
 Status nvjpegCreateEx(int backend, void*, void*, unsigned, Handle** handle) {
   if (backend < DEFAULT || backend > HARDWARE) return INVALID_PARAMETER;
   if (backend == HARDWARE && told("no-engines")) return ARCH_MISMATCH;
+  static const unsigned long long refused = number("handles-from");
+  static std::atomic<unsigned long long> asked{0};
+  if (asked++ < refused) return ALLOCATOR_FAILURE;
   constexpr const char* kNames[] = {"default", "hybrid", "gpu-hybrid", "hardware"};
   note("nvjpeg-handle", kNames[backend]);
   return make(handle, backend);

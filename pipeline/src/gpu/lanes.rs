@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ocellus_kernels::KernelError;
+use tracing::info;
 
 use super::infer::Pending;
 use super::load::{LaneInput, Load, LoadOutcome, Unloaded};
@@ -19,34 +20,54 @@ use crate::stage::Stage;
 pub struct Alive(Arc<Roll>);
 
 struct Roll {
-    /// Each lane's GPU, and whether it works.
-    lanes: Mutex<Vec<(Arc<str>, bool)>>,
+    lanes: Mutex<Vec<Member>>,
     warn: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A lane.
+struct Member {
+    gpu: Arc<str>,
+    works: bool,
+    /// Workers of its that are in the pool.
+    loaders: usize,
 }
 
 impl Alive {
     /// All lanes work, on the GPUs of these names; `warn` is told of each that does not any more.
     pub fn new(gpus: impl IntoIterator<Item = Arc<str>>, warn: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        let lanes = gpus.into_iter().map(|gpu| (gpu, true)).collect();
+        let lanes = gpus.into_iter().map(|gpu| Member { gpu, works: true, loaders: 0 }).collect();
         Self(Arc::new(Roll { lanes: Mutex::new(lanes), warn: Box::new(warn) }))
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Vec<(Arc<str>, bool)>) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut Vec<Member>) -> T) -> T {
         look(&mut self.0.lanes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn has(&self, lane: usize) -> bool {
-        self.with(|lanes| lanes.get(lane).is_some_and(|(_, works)| *works))
+        self.with(|lanes| lanes.get(lane).is_some_and(|lane| lane.works))
     }
 
     fn first(&self) -> Result<usize, JobError> {
-        let first = self.with(|lanes| lanes.iter().position(|(_, works)| *works));
+        let first = self.with(|lanes| lanes.iter().position(|lane| lane.works));
         Ok(first.ok_or_else(|| KernelError::gpu("none is left"))?)
     }
 
     /// The lane of the GPU of this name.
     fn lane(&self, gpu: &str) -> usize {
-        self.with(|lanes| lanes.iter().position(|(name, _)| **name == *gpu)).unwrap_or(usize::MAX)
+        self.with(|lanes| lanes.iter().position(|lane| *lane.gpu == *gpu)).unwrap_or(usize::MAX)
+    }
+
+    /// A worker of this lane joins the pool.
+    fn join(&self, lane: usize) {
+        self.with(|lanes| lanes.get_mut(lane).into_iter().for_each(|lane| lane.loaders += 1));
+    }
+
+    /// A worker of this lane wants to leave the pool; false where it is the lane's last one.
+    fn leave(&self, lane: usize) -> bool {
+        self.with(|lanes| {
+            let others = lanes.get_mut(lane).filter(|lane| lane.loaders > 1);
+            others.map(|lane| lane.loaders -= 1).is_some()
+        })
     }
 
     /// Goes on without a lane where another one works.
@@ -56,8 +77,8 @@ impl Alive {
     fn lose(&self, lane: usize, error: JobError) -> Result<(), JobError> {
         let is_lost = matches!(error, JobError::Kernel(KernelError::Gpu { .. } | KernelError::OutOfMemory { .. }));
         let line = self.with(|lanes| {
-            let others = lanes.iter().enumerate().any(|(n, (_, works))| n != lane && *works);
-            let Some((gpu, works)) = lanes.get_mut(lane) else { return Err(error) };
+            let others = lanes.iter().enumerate().any(|(n, other)| n != lane && other.works);
+            let Some(Member { gpu, works, .. }) = lanes.get_mut(lane) else { return Err(error) };
             if !is_lost || !others {
                 return Err(error.on_gpu(gpu));
             }
@@ -71,17 +92,26 @@ impl Alive {
     }
 }
 
-/// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others.
+/// Batches in a row, after which a worker that finds no memory for its decoder leaves the work to others: one may have come at a
+/// bad moment.
+const SHORT: u32 = 2;
+
+/// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others. It ends as well, and gives
+/// its memory back, where it finds none for its decoder and the lane has other workers.
 pub struct LaneLoad<F> {
     lane: usize,
     load: Load<F>,
     alive: Alive,
+    /// Batches in a row without memory for a decoder.
+    short: u32,
+    has_left: bool,
 }
 
 impl<F> LaneLoad<F> {
     /// A worker of this lane.
     pub fn new(lane: usize, load: Load<F>, alive: Alive) -> Self {
-        Self { lane, load, alive }
+        alive.join(lane);
+        Self { lane, load, alive, short: 0, has_left: false }
     }
 }
 
@@ -102,11 +132,16 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
             LaneInput::Again(works)
         };
         emit(Branch { branch: self.lane, value });
+        self.short = if self.load.is_short() { self.short + 1 } else { 0 };
+        if self.short >= SHORT && !self.has_left {
+            self.has_left = self.alive.leave(self.lane);
+            info!(left = self.has_left, "a worker finds no memory for its decoder");
+        }
         Ok(())
     }
 
     fn is_done(&self) -> bool {
-        !self.alive.has(self.lane)
+        self.has_left || !self.alive.has(self.lane)
     }
 }
 

@@ -117,6 +117,11 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         Ok(())
     }
 
+    /// True where there was no memory for a decoder that its files need.
+    pub(super) fn is_short(&self) -> bool {
+        self.jpeg.as_ref().is_some_and(JpegDecoder::is_short)
+    }
+
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
     pub(super) fn load(&mut self, works: Vec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
         let Some(mut arena) = self.arenas.take() else {

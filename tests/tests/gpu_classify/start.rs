@@ -111,6 +111,77 @@ fn decoders_that_cannot_be_made_cost_no_row() {
     }
 }
 
+/// One worker of several never finds memory for its decoder, or fails at it: no row is lost, and it troubles nobody for long.
+#[test]
+fn a_worker_without_a_decoder_leaves_the_work_to_others() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let small = ["jpeg-420-16x17.jpg", "jpeg-420-progressive.jpg", "jpeg-420-17x16.jpg"].map(golden);
+    let files: Vec<PathBuf> = small.iter().cycle().take(360).cloned().collect();
+    let options = ["--batch", "3", "--precision", "fp32"];
+    let plenty = fixture.rows("cuda", &files, &options);
+    let cpu = fixture.rows("cpu", &files, &[]);
+    for gpus in ["1", "2"] {
+        for thread in 1..=4 {
+            let mut command = fixture.command("cuda:all", &files, &options);
+            command.env("OCELLUS_EMULATOR_GPUS", gpus).env("EMULATED_NVJPEG", format!("short-thread:{thread}"));
+            let (rows, notes) = notes(&fixture, &mut command);
+            assert_alike(&rows, &cpu, DECODERS_SMALL);
+            let refused = notes.lines().filter(|line| *line == "nvjpeg-state refused").count();
+            println!("{gpus} GPUs, thread {thread}: {refused} refused");
+            // Two, where it would be one with every batch: a dozen.
+            assert!(refused <= 4, "thread {thread}: {refused} refused");
+            assert!(refused > 0 || thread > 1, "thread {thread}");
+            if refused <= 2 {
+                assert_eq!(rows, plenty, "thread {thread}");
+            }
+        }
+    }
+    // Nobody has one: the last worker of each GPU stays.
+    for gpus in ["1", "2"] {
+        for how in ["states-from:1000000", "no-states", "failing-thread:1", "failing-thread:2"] {
+            let mut command = fixture.command("cuda:all", &files[..120], &[&options[..], &["-v"]].concat());
+            command.env("OCELLUS_EMULATOR_GPUS", gpus).env("EMULATED_NVJPEG", how);
+            let output = command.output().unwrap();
+            assert_alike(&rows(&output), &cpu[..120], DECODERS_SMALL);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(said.contains("cannot be made"), !how.starts_with("states"), "{how}: {said}");
+        }
+    }
+}
+
+/// nvJPEG starts while the network takes all memory, and half of the batch is tried, and so on.
+#[test]
+fn nvjpeg_starts_beside_a_batch_that_is_halved() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let files = [photo("flower.jpg"), golden("jpeg-420-progressive.jpg")];
+    let cpu = fixture.rows("cpu", &files, &[]);
+    let mut halved = 0;
+    for mib in [200, 150, 100] {
+        for refused in [0, 1, 2, 100] {
+            let mut command = fixture.command("cuda", &files, &["--batch", "4096", "--precision", "fp32"]);
+            command.env("OCELLUS_EMULATOR_MEMORY_BYTES", (mib << 20).to_string());
+            command.env("EMULATED_NVJPEG", format!("handles-from:{refused}"));
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            let rows = rows(&output);
+            assert_alike(&rows, &cpu, DECODERS_SMALL);
+            halved += usize::from(said.contains("memory for batches of"));
+            // What it found no memory for beside the network it finds behind it, once.
+            let decodes = refused <= 1;
+            assert_eq!(said.contains("the CPU decodes: "), !decodes, "{mib} MiB, {refused}: {said}");
+            let by_gpu = rows.iter().all(|row| row["decoder"].to_string().contains("nvjpeg"));
+            assert_eq!(by_gpu, decodes, "{mib} MiB, {refused}: {rows:?}");
+        }
+    }
+    assert!(halved > 0, "the largest batch always fits");
+}
+
 /// All queues are taken, before the driver starts, by what may be long, and by nothing else.
 #[test]
 fn the_driver_keeps_many_queues_for_long_jobs_only() {

@@ -236,6 +236,11 @@ impl JpegDecoder {
         enqueued.and(waited).map(|()| served)
     }
 
+    /// True where files need a decoder that there was no memory for when it was last to be made.
+    pub fn is_short(&self) -> bool {
+        self.batch.is_short() || self.hybrid.is_short()
+    }
+
     /// Whether the JPEG engines wait for earlier work of the stream they are given; `None` where there are no engines or
     /// they do not take the file. Nothing here relies on it: [`JpegDecoder::decode`] waits on the host.
     ///

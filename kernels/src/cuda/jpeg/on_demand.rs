@@ -24,6 +24,8 @@ pub(super) struct Place {
 pub(super) enum OnDemand<P> {
     /// Nothing needs it, or it was let go of.
     NotMade,
+    /// There was no memory for it when it was needed last.
+    Short,
     /// There it is.
     Made(P),
 }
@@ -34,10 +36,13 @@ impl<P: Path> OnDemand<P> {
     /// # Errors
     /// [`KernelError::OutOfMemory`], or where the driver lost the GPU. Whatever else nvJPEG fails at the next decoder does.
     pub(super) fn made(&mut self, place: &Place) -> Result<Option<&mut P>, KernelError> {
-        if matches!(self, Self::NotMade) {
+        if matches!(self, Self::NotMade | Self::Short) {
             match Self::make(place) {
                 Ok(made) => *self = made.map_or(Self::NotMade, Self::Made),
-                Err(short @ KernelError::OutOfMemory { .. }) => return Err(short),
+                Err(short @ KernelError::OutOfMemory { .. }) => {
+                    *self = Self::Short;
+                    return Err(short);
+                }
                 Err(error) => {
                     // A GPU that is lost is not one that lacks a decoder.
                     place.stream.device().memory_bytes()?;
@@ -75,6 +80,11 @@ impl<P: Path> OnDemand<P> {
             Err(KernelError::OutOfMemory { .. }) if files.len() == 1 => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// True where there was no memory for it when it was needed last.
+    pub(super) fn is_short(&self) -> bool {
+        matches!(self, Self::Short)
     }
 
     /// The decoder and all its memory go, until it is needed again.
