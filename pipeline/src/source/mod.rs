@@ -14,6 +14,7 @@ mod tests;
 mod walk;
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -51,6 +52,36 @@ impl Input {
             _ => Ok(Self::Path(path.to_owned())),
         }
     }
+}
+
+/// True where these inputs may hold as many files as that. Folders are looked into until so many entries were seen, which takes
+/// no longer however many there are; they need not be images, and patterns need not match them.
+pub fn may_hold(inputs: &[Input], files: usize) -> bool {
+    let mut left = files;
+    let mut folders = Vec::new();
+    for input in inputs {
+        match input {
+            Input::Path(path) => folders.push(path.clone()),
+            Input::Glob(pattern) => folders.push(walk::readable(&pattern.base).to_owned()),
+            Input::Stdin => return true,
+        }
+        left = left.saturating_sub(1);
+    }
+    // Links as well: what a circle of them leads to is seen until there are enough.
+    while let Some(folder) = folders.pop() {
+        // A file, or what cannot be listed.
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return true;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir() || kind.is_symlink()) {
+                folders.push(entry.path());
+            }
+        }
+    }
+    left == 0
 }
 
 /// What the walk found: an image file to read, or something that failed before.

@@ -198,7 +198,7 @@ impl Iterator for Walk {
 }
 
 /// The path to open for a folder's path, which is empty for the current folder.
-fn readable(folder: &Path) -> &Path {
+pub(super) fn readable(folder: &Path) -> &Path {
     if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 

@@ -193,23 +193,29 @@ fn the_driver_keeps_many_queues_for_long_jobs_only() {
     let folder = fixture.path("photos");
     fs::create_dir(&folder).unwrap();
     fs::copy(&file, folder.join("a.jpg")).unwrap();
-    let (net, pattern) = (fixture.path("net.onnx"), folder.join("*.jpg"));
-    let [net, file, folder, pattern] = [&net, &file, &folder, &pattern].map(|path| path.to_str().unwrap());
+    let large = fixture.path("many");
+    fs::create_dir(&large).unwrap();
+    fs::copy(&file, large.join("a.jpg")).unwrap();
+    (0..5000).for_each(|n| fs::write(large.join(format!("{n}.txt")), "").unwrap());
+    let (net, pattern) = (fixture.path("net.onnx"), large.join("*.jpg"));
+    let [net, file, folder, large, pattern] =
+        [&net, &file, &folder, &large, &pattern].map(|path| path.to_str().unwrap());
     let classify = |input| vec!["classify", input, "--model", net, "--device", "cuda"];
     let of_job = |name: &str, input: &str| {
         let text = format!("[input]\npaths = [\"{input}\"]\n[[model]]\nonnx = \"net.onnx\"\n");
         fixture.file(name, text.as_bytes()).to_str().unwrap().to_owned()
     };
-    let (few_job, many_job) = (of_job("few.toml", file), of_job("many.toml", folder));
+    let (few_job, many_job) = (of_job("few.toml", file), of_job("many.toml", large));
     let bench = |what| vec!["bench", what, "--model", net, "--size", "48x32", "--pictures", "2"];
     for (arguments, queues) in [
         (classify(file), "default"),
-        (classify(folder), "32"),
+        (classify(folder), "default"),
+        (classify(large), "32"),
         (classify(pattern), "32"),
         (classify("-"), "32"),
         (vec!["run", &few_job, "--device", "cuda"], "default"),
         (vec!["run", &many_job, "--device", "cuda"], "32"),
-        (vec!["run", &few_job, folder, "--device", "cuda"], "32"),
+        (vec!["run", &few_job, large, "--device", "cuda"], "32"),
         (vec!["parity", file, "--model", net, "--device", "cuda"], "default"),
         ([bench("latency"), vec!["--runs", "2"]].concat(), "default"),
         ([bench("e2e"), vec!["--seconds", "1"]].concat(), "32"),
