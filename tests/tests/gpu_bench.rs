@@ -260,7 +260,7 @@ fn files_to_labels_without_a_gpu() {
     let (figures, output) = measure_units(&arguments, &names);
     assert_bounded(&figures[..1]);
     let said = text(&output.stderr);
-    for part in ["each stage alone on ", "decode+resize", " cores, "] {
+    for part in ["each stage alone, ", "decode+resize", " cores, "] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
     assert_eq!(figures[0]["decoders_percent"].as_object().map(serde_json::Map::len), Some(1), "{}", figures[0]);

@@ -1,4 +1,7 @@
 //! The stages of the CPU path, each alone on all cores: what a job could reach if nothing were lost between them.
+//!
+//! What a stage costs is counted in time of the cores, not of a clock: other programs that have them for a while, and threads that
+//! wait, would make a bound of it that a job in a better moment passes.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,6 +16,7 @@ use crate::frame::Picture;
 use crate::gpu::on_threads;
 use crate::infer::cpu_engine;
 use crate::model::load::Model;
+use crate::observe::cpu_time;
 use crate::stage::Cancel;
 
 /// Passes before the first that counts, and those that count.
@@ -23,7 +27,7 @@ const PASS: Duration = Duration::from_millis(600);
 /// Pictures that are resized in turn: more than any cache holds.
 const PICTURES: usize = 64;
 
-/// Images a second of each stage, when it has all cores.
+/// Images of each stage in a second of a core, when all of them are at it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StageRates {
     /// From a file's bytes to pixels.
@@ -35,7 +39,7 @@ pub struct StageRates {
 }
 
 impl StageRates {
-    /// Measures a model's stages on `threads` threads, the network with `batch` images at a time.
+    /// Measures a model's stages on `threads` threads, the network with `batch` images at a time, while the process does nothing else.
     ///
     /// # Errors
     /// Where a file is not decoded or the network cannot be planned, and where `cancel` was set.
@@ -48,7 +52,7 @@ impl StageRates {
     ) -> Result<Self, JobError> {
         let options = DecodeOptions::default();
         let decode_one = |file: &Vec<u8>| decode(file, &options).map_err(|e| JobError::Usage(e.to_string()));
-        let median = |rates: Vec<f64>| Measurement::of(String::new(), "img/s", rates).value;
+        let median = |rates: Vec<f64>| Measurement::of(String::new(), "img/core-s", rates).value;
         let nothing = || (0..threads).map(|_| Ok(())).collect::<Result<Vec<()>, JobError>>();
         let decoded = repeat(cancel, WARM_UP, PASSES, || {
             rate(&mut nothing()?, |(), n| decode_one(&files[n % files.len()]).map(drop))
@@ -70,18 +74,18 @@ impl StageRates {
         Ok(Self { decode: median(decoded), preprocess: median(preprocessed), infer: median(inferred) })
     }
 
-    /// Images a second where an image's time is the sum of its times in the stages.
-    pub fn ideal(&self) -> f64 {
-        1.0 / (1.0 / self.decode + 1.0 / self.preprocess + 1.0 / self.infer)
+    /// Images a second on so many cores where an image's time is the sum of its times in the stages.
+    pub fn ideal(&self, cores: usize) -> f64 {
+        cores as f64 / (1.0 / self.decode + 1.0 / self.preprocess + 1.0 / self.infer)
     }
 }
 
-/// Images a second of one pass: each worker takes the next until its time is over.
+/// Images in a second of a core, of one pass: each worker takes the next until its time is over.
 fn rate<W: Send>(
     workers: &mut [W],
     work: impl Fn(&mut W, usize) -> Result<(), JobError> + Sync,
 ) -> Result<f64, JobError> {
-    let (next, started) = (AtomicUsize::new(0), Instant::now());
+    let (next, started, busy) = (AtomicUsize::new(0), Instant::now(), cpu_time());
     let counts = on_threads(workers.iter_mut(), |worker| {
         let mut count = 0;
         while count == 0 || started.elapsed() < PASS {
@@ -90,10 +94,15 @@ fn rate<W: Send>(
         }
         Ok(count)
     });
-    Ok(counts.into_iter().sum::<Result<usize, JobError>>()? as f64 / started.elapsed().as_secs_f64())
+    Ok(counts.into_iter().sum::<Result<usize, JobError>>()? as f64 / core_s(busy))
 }
 
-/// Images a second of the network in one pass.
+/// Seconds that the cores were at work for this process since it had taken so much of their time.
+fn core_s(before: Duration) -> f64 {
+    cpu_time().saturating_sub(before).as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// Images in a second of a core, of the network in one pass.
 fn infer(engine: &mut dyn Engine, batch: usize) -> Result<f64, JobError> {
     let port = engine.inputs().first();
     let (group, values) = port.map_or((1, 0), |port| {
@@ -103,12 +112,12 @@ fn infer(engine: &mut dyn Engine, batch: usize) -> Result<f64, JobError> {
     let images = batch.next_multiple_of(group);
     let input = vec![0.5; images * values];
     let mut outputs = vec![Vec::new(); engine.outputs().len()];
-    let (mut count, started) = (0, Instant::now());
+    let (mut count, started, busy) = (0, Instant::now(), cpu_time());
     while count == 0 || started.elapsed() < PASS {
         engine.run(images, &[&input], &mut outputs)?;
         count += images;
     }
-    Ok(count as f64 / started.elapsed().as_secs_f64())
+    Ok(count as f64 / core_s(busy))
 }
 
 #[cfg(test)]
@@ -118,6 +127,7 @@ mod tests {
     #[test]
     fn times_add_up() {
         let rates = StageRates { decode: 100.0, preprocess: 300.0, infer: 150.0 };
-        assert!((rates.ideal() - 50.0).abs() < 1e-9);
+        assert!((rates.ideal(1) - 50.0).abs() < 1e-9);
+        assert!((rates.ideal(4) - 200.0).abs() < 1e-9);
     }
 }

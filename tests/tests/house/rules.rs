@@ -78,7 +78,8 @@ const LAYERS: [(&str, &[Layer]); 2] = [
             ("gpu", &["error", "frame", "stage", "model", "observe"]),
             ("postprocess", &["error", "frame", "stage", "model::card"]),
             ("sink", &["error", "frame", "stage"]),
-            ("bench", &["error", "stage", "frame", "decode", "gpu", "infer", "model"]),
+            // `observe`: what a stage costs is time of the cores.
+            ("bench", &["error", "stage", "frame", "decode", "gpu", "infer", "model", "observe"]),
             // A job of one file: the library's callers get it put together.
             ("single", &["error", "frame", "stage", "decode", "gpu", "postprocess", "model"]),
             // Compares what whole chains of stages make of a file.

@@ -170,9 +170,9 @@ impl<'a> E2eBench<'a> {
             let rates = StageRates::measure(model, &files, threads, batch, &signals.cancel)?;
             let StageRates { decode, preprocess, infer } = rates;
             say(format_args!(
-                "each stage alone on {threads} threads: decode {decode:.1}, preprocess {preprocess:.1}, network {infer:.1} img/s"
+                "each stage alone, images a core-second: decode {decode:.1}, preprocess {preprocess:.1}, network {infer:.1}"
             ));
-            bound = Some((rates.ideal(), "the stages alone on all cores, one after another"));
+            bound = Some((rates.ideal(threads), "the work of the stages alone on all cores, which are never without"));
         }
         let items = job.items();
         let engines = vec![cpu_engine(model, threads)?];
