@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,26 @@ const IDLE_TICKS: u64 = 10;
 /// What its resident memory may change by in a second.
 const STILL_BYTES: u64 = 256 << 10;
 
+/// What some work gives.
+///
+/// # Panics
+/// Where it does, or hangs: it has not ended after [`PATIENCE`].
+pub fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = channel();
+    let thread = thread::spawn(move || {
+        // Nobody waits any more where it took too long.
+        let _ = done.send(work());
+    });
+    match is_done.recv_timeout(PATIENCE) {
+        Ok(given) => given,
+        Err(RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("the thread sends before it ends"),
+        },
+    }
+}
+
 /// A figure of `/proc/PID/status`, in bytes; `None` where the process has ended.
 pub fn memory_bytes(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -33,6 +53,12 @@ pub fn memory_bytes(pid: u32, field: &str) -> Option<u64> {
 pub fn through(launcher: &[&str], job: &Command) -> Command {
     let mut command = Command::new(launcher[0]);
     command.args(&launcher[1..]).arg(job.get_program()).args(job.get_args()).current_dir(workspace_root());
+    for (name, value) in job.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     command
 }
 
@@ -180,7 +206,10 @@ pub fn with_a_blocked_sink(command: &mut Command, paths: &[PathBuf], blocked: Du
 
 /// Waits until a job takes no paths and no memory, and does next to nothing, beside looking whether there is something to do.
 /// Gives the number of paths taken.
-fn until_at_rest(child: &mut Child, asked: &AtomicU64) -> u64 {
+///
+/// # Panics
+/// Where it goes on without end.
+pub fn until_at_rest(child: &mut Child, asked: &AtomicU64) -> u64 {
     let pid = child.id();
     let look = || (asked.load(SeqCst), busy_ticks(pid), memory_bytes(pid, "VmRSS").unwrap_or_default());
     let (mut before, mut still_s) = (look(), 0);

@@ -1,5 +1,6 @@
 //! What tests of the program give it, and how they read what it says.
 
+use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -8,9 +9,23 @@ use serde_json::Value;
 
 use crate::{ocellus, workspace_root};
 
-/// `ocellus classify`, with the faster of the sample models.
-pub fn classify(arguments: &[&str]) -> Command {
+/// `ocellus` as on a machine without a GPU: it does not find the libraries that `OCELLUS_CUDA_LIBS` names, those of the emulator
+/// among them.
+pub fn without_gpu() -> Command {
     let mut command = ocellus();
+    let Some(libraries) = env::var_os("OCELLUS_CUDA_LIBS") else { return command };
+    let libraries: Vec<PathBuf> = env::split_paths(&libraries).collect();
+    command.env_remove("OCELLUS_CUDA_LIBS");
+    if let Some(folders) = env::var_os("LD_LIBRARY_PATH") {
+        let others = env::split_paths(&folders).filter(|folder| !libraries.contains(folder));
+        command.env("LD_LIBRARY_PATH", env::join_paths(others).unwrap_or_default());
+    }
+    command
+}
+
+/// `ocellus classify` without a GPU, with the faster of the sample models.
+pub fn classify(arguments: &[&str]) -> Command {
+    let mut command = without_gpu();
     command.args(["classify", "--model", "squeezenet1.1"]).args(arguments);
     command
 }

@@ -10,12 +10,9 @@ use std::time::{Duration, Instant};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
 use serde_json::Value;
-use tests::job::{self, through, with_default_signals, with_limit};
-use tests::program::{classify, mixed_folder, photo, rows, text};
-use tests::{ocellus, workspace_root};
-
-/// Longest that anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+use tests::job::{self, PATIENCE, through, with_default_signals, with_limit};
+use tests::program::{classify, mixed_folder, photo, rows, text, without_gpu as ocellus};
+use tests::workspace_root;
 
 #[test]
 fn exit_codes_say_how_it_went() {

@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use ocellus::decode::{Decode, DecodeOptions, decode, exif, jpeg_header};
 use ocellus::error::{ErrorKind, ItemError, StageName};
 use ocellus::frame::{Buffer, Encoded, Item, Origin, Picture};
 use ocellus::stage::Stage;
 use proptest::prelude::*;
+use tests::job::ends;
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/decode")
@@ -197,15 +197,15 @@ fn empty_and_oversized_files() {
 }
 
 #[test]
-fn header_bombs_are_refused_at_once() {
+fn header_bombs_are_refused_without_the_work() {
     for row in index().iter().filter(|row| row.want == "too-large") {
         let bytes = read(&row.file);
-        let start = Instant::now();
-        for _ in 0..100 {
-            assert_eq!(decode(&bytes, &DecodeOptions::default()).unwrap_err().kind, ErrorKind::TooLarge);
-        }
-        // Clearing the 4.29 billion pixels a hundred times would take longer.
-        assert!(start.elapsed() < Duration::from_secs(10), "{}: {:?}", row.file, start.elapsed());
+        // Clearing the 4.29 billion pixels so many times would take longer than a hang.
+        ends(move || {
+            for _ in 0..1000 {
+                assert_eq!(decode(&bytes, &DecodeOptions::default()).unwrap_err().kind, ErrorKind::TooLarge);
+            }
+        });
     }
 }
 
@@ -244,7 +244,7 @@ fn victims() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A few bytes changed anywhere: a picture or an error row, in bounded time and memory, never a panic.
+    /// A few bytes changed anywhere: a picture or an error row, in bounded memory and without a hang, never a panic.
     #[test]
     fn damaged_files(name in victims(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..6)) {
         let mut bytes = read(&name);
@@ -254,8 +254,7 @@ proptest! {
         }
         // Flipped dimensions are refused above this limit.
         let options = DecodeOptions { max_pixels: 1 << 22, ..DecodeOptions::default() };
-        let start = Instant::now();
-        match decode(&bytes, &options) {
+        match ends(move || decode(&bytes, &options)) {
             Ok(picture) => {
                 let pixels = u64::from(picture.width_px) * u64::from(picture.height_px);
                 prop_assert_eq!(picture.rgb.len() as u64, 3 * pixels);
@@ -265,7 +264,6 @@ proptest! {
                 prop_assert!(!e.message.contains(char::is_control), "{}: {:?}", name, e.message);
             }
         }
-        prop_assert!(start.elapsed() < Duration::from_secs(5), "{}: {:?}", name, start.elapsed());
     }
 
     /// The parsers take any bytes.
