@@ -67,6 +67,19 @@ fn wrong_usage_is_exit_2_and_says_what_to_do() {
         let message = text(&output.stderr);
         assert!(message.contains(hint) && output.stdout.is_empty(), "{arguments:?}: {message}");
     }
+    // So is what a card says, and not that one is missing.
+    let folder = tempfile::tempdir().unwrap();
+    let card = folder.path().join("card.toml");
+    for (content, code) in [(Some("task = 3\n"), 2), (Some("= 1\n"), 2), (Some(""), 2), (None, 1)] {
+        let _ = fs::remove_file(&card);
+        content.into_iter().for_each(|content| fs::write(&card, content).unwrap());
+        for command in [&["classify", "x.jpg", "--model"][..], &["parity", "x.jpg", "--model"], &["inspect"]] {
+            let output = ocellus().args(command).arg(&card).output().unwrap();
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{command:?} {content:?}: {message}");
+            assert!(message.contains("card.toml") && output.stdout.is_empty(), "{message}");
+        }
+    }
     let help = ocellus().args(["classify", "--help"]).output().unwrap();
     assert!(help.status.success());
     for word in ["Examples:", "--resume", "Exit codes:", "[default: auto]"] {
@@ -363,6 +376,24 @@ fn rows_come_while_the_list_is_still_open_and_signals_end_the_wait() {
         let (code, said) = job.end();
         assert_eq!(code, Some(130), "{said}");
         assert!(said.contains("3 images") && said.contains("interrupted"), "{said}");
+    }
+}
+
+#[test]
+fn the_network_has_no_more_threads_than_there_are_cores() {
+    let cores = std::thread::available_parallelism().unwrap().get();
+    for (threads, of_network) in [(1, 1), (cores, cores), (300, cores)] {
+        let mut job = Listener::start(&["--threads", &threads.to_string()]);
+        job.ask(&photo("panda.jpg"));
+        job.row();
+        let tasks = fs::read_dir(format!("/proc/{}/task", job.child.id())).unwrap();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        let names: Vec<String> = names.collect();
+        let count = |prefix: &str| names.iter().filter(|name| name.starts_with(prefix)).count();
+        // Those of the pool are numbered, the stage that gives them work as well.
+        assert_eq!((count("decode+resize"), count("infer-")), (threads, of_network + 1), "{names:?}");
+        job.signal("-TERM");
+        assert_eq!(job.end().0, Some(130));
     }
 }
 

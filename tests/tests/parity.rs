@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicU64;
+use std::thread;
 
 use ocellus::decode::DecodeOptions;
 use ocellus::error::{ItemError, JobError};
@@ -17,6 +20,7 @@ use ocellus::parity::{Compare, Comparison, CpuSteps, Difference, Drift, Stepped,
 use ocellus::stage::Stage;
 use ocellus_kernels::preprocess::{ColourOrder, Filter, LetterboxPlace, PreprocessDesc, ResizeRule};
 use serde_json::Value;
+use tests::job::{make_pipe, signal, until_at_rest, wait, with_default_signals};
 use tests::program::{rows, text};
 use tests::{ocellus, workspace_root};
 
@@ -231,6 +235,56 @@ fn a_path_that_is_not_utf_8_is_written_exactly() {
     let output = parity(&[folder.path().to_str().unwrap()]).arg("-o").arg(&file).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     assert_eq!(expected, column(&file, "path").into_iter().zip(column(&file, "path_bytes")).collect());
+}
+
+/// What was compared until somebody stopped it is there, wherever rows go, and in no file that looks complete.
+#[test]
+fn a_job_that_is_stopped_keeps_its_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    // Runs until all that it was given is compared and it waits for more.
+    let stopped = |file: &Path, options: &[&str]| {
+        let mut command = with_default_signals(parity(&["-", "-o"]).arg(file).args(options));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut list = child.stdin.take().unwrap();
+        photos()[..2].iter().for_each(|photo| writeln!(list, "{}", photo.display()).unwrap());
+        until_at_rest(&mut child, &AtomicU64::new(0));
+        signal(&child, "-INT");
+        let said = child.wait_with_output().unwrap();
+        assert_eq!(said.status.code(), Some(130), "{}", text(&said.stderr));
+        assert!(!file.exists());
+        text(&said.stderr)
+    };
+    for name in ["rows.jsonl", "rows.csv", "rows.txt"] {
+        let (file, partial) = (folder.path().join(name), folder.path().join(format!("{name}.partial")));
+        let said = stopped(&file, &[]);
+        assert!(said.contains(&format!("{name}.partial has what was compared")), "{said}");
+        let kept = fs::read_to_string(&partial).unwrap();
+        assert!(photos()[..2].iter().all(|photo| kept.contains(photo.to_str().unwrap())), "{kept}");
+        // The next job does not lose it unasked.
+        let again = parity(&["-", "-o"]).arg(&file).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(again.status.code(), Some(2));
+        assert!(text(&again.stderr).contains(".partial exists: --overwrite"), "{}", text(&again.stderr));
+        assert_eq!(fs::read_to_string(&partial).unwrap(), kept);
+    }
+    fs::write(folder.path().join("rows.csv.partial"), "x").unwrap();
+    stopped(&folder.path().join("rows.csv"), &["--overwrite"]);
+    assert!(fs::read_to_string(folder.path().join("rows.csv.partial")).unwrap().starts_with("path,"));
+    // A pipe has them as standard output has.
+    let pipe = folder.path().join("pipe.jsonl");
+    make_pipe(&pipe);
+    let reader = {
+        let pipe = pipe.clone();
+        thread::spawn(move || fs::read_to_string(pipe).unwrap())
+    };
+    let mut command = with_default_signals(parity(&["-", "-o"]).arg(&pipe));
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut list = child.stdin.take().unwrap();
+    writeln!(list, "{}", photos()[0].display()).unwrap();
+    until_at_rest(&mut child, &AtomicU64::new(0));
+    signal(&child, "-INT");
+    assert_eq!(wait(&mut child).code(), Some(130));
+    assert_eq!(reader.join().unwrap().lines().count(), 1);
 }
 
 #[test]

@@ -66,8 +66,8 @@ Examples:
 
 What is logged can also be chosen by part, with OCELLUS_LOG or RUST_LOG: OCELLUS_LOG=ocellus::gpu=debug,info
 
-Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage; 3 done, but some items failed (their rows \
-say why); 130 interrupted.";
+Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage, or a model card or job file that says what \
+it may not; 3 done, but some items failed (their rows say why); 130 interrupted.";
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]
@@ -105,7 +105,7 @@ pub(super) struct ClassifyArgs {
     #[arg(long, default_value = "input", value_parser = PossibleValuesParser::new(ORDERS).try_map(|name| parse_order(&name)))]
     order: RowOrder,
 
-    /// Threads of each of decoding (with resizing) and the network; with a GPU those that read files and decode what it does
+    /// Threads of each of decoding (with resizing) and the network, which has one a core at most; with a GPU those that read files and decode what it does
     /// not, at least 4 [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,

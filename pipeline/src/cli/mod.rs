@@ -29,6 +29,7 @@ use clap::Parser;
 
 use self::log::Log;
 use crate::error::{JobError, printable};
+use crate::model::ModelError;
 
 /// Exit codes of the program; part of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ enum Exit {
     Done = 0,
     /// The job could not run, or not to its end.
     Failed = 1,
-    /// Wrong usage.
+    /// Wrong usage: what the arguments, a model card or a job file say.
     Usage = 2,
     /// The job ran to its end, but items failed.
     ItemsFailed = 3,
@@ -47,7 +48,7 @@ enum Exit {
 
 /// Runs the program with the process's arguments.
 pub fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = args::Cli::try_parse().unwrap_or_else(|error| run::with_key(error).exit());
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         // A panic becomes a row or a one-line error.
         std::panic::set_hook(Box::new(|_| {}));
@@ -57,7 +58,8 @@ pub fn main() -> ExitCode {
         JobError::Interrupted => Exit::Interrupted,
         error => {
             say(format_args!("error: {error}"));
-            if matches!(error, JobError::Usage(_)) { Exit::Usage } else { Exit::Failed }
+            let is_usage = matches!(error, JobError::Usage(_) | JobError::Model(ModelError::Card { .. }));
+            if is_usage { Exit::Usage } else { Exit::Failed }
         }
     });
     ExitCode::from(exit as u8)

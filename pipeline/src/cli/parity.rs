@@ -122,7 +122,7 @@ impl Job<'_> {
         });
         let outcome = outcome.accounted(1);
         progress.clear();
-        // What was done until somebody stopped it can be seen, but not in a file that looks complete.
+        // What was done until somebody stopped it can be seen.
         let interrupted = matches!(outcome.end, Err(JobError::Interrupted));
         if !interrupted {
             outcome.end?;

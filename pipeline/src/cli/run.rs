@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, StyledStr, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 
 use super::args::{ShowArgs, existing};
 use super::config;
@@ -57,6 +58,37 @@ pub(super) struct RunArgs {
     pub(super) show: ShowArgs,
 }
 
+/// Options of `ocellus classify` that `run` does not have, and what says the same in the file.
+const KEYS: [(&str, &str); 13] = [
+    ("--model", "card = \"NAME\" below [[model]]"),
+    ("--precision", "precision = \"fp16\" below [[model]]"),
+    ("--top", "top = 3 below [[model]]"),
+    ("--threshold", "threshold = 0.5 below [[model]]"),
+    ("--batch", "batch = 64"),
+    ("--threads", "threads = 8"),
+    ("--order", "order = \"completion\""),
+    ("--max-latency", "max_latency_ms = 5"),
+    ("--fail-fast", "fail_fast = true"),
+    ("--strict", "strict = true below [decode]"),
+    ("--background", "background = \"ffffff\" below [decode]"),
+    ("--max-pixels", "max_pixels = 50_000_000 below [decode]"),
+    ("--max-bytes", "max_bytes = 10_000_000 below [decode]"),
+];
+
+/// The error of a command line. Where it has an option that the file of `run` has as a key, this is said instead of how to make
+/// an input of it.
+pub(super) fn with_key(mut error: clap::Error) -> clap::Error {
+    let of_run = matches!(error.get(ContextKind::Usage), Some(ContextValue::StyledStr(usage)) if usage.to_string().contains(" run "));
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg).filter(|_| of_run) else {
+        return error;
+    };
+    if let Some((option, key)) = KEYS.iter().find(|(name, _)| name == option) {
+        let tip = StyledStr::from(format!("{option} is a key of CONFIG: write {key} there"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
+}
+
 impl RunArgs {
     /// What is to be done.
     pub(super) fn job(self) -> Result<JobDesc, JobError> {
@@ -81,5 +113,47 @@ impl RunArgs {
             show: ShowArgs { stats: self.show.stats.or(file.show.stats), ..self.show },
             ..file
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::cli::args::Cli;
+
+    #[test]
+    fn options_that_run_lacks_are_keys_of_its_file() {
+        let cli = Cli::command();
+        let options = |command: &str| -> BTreeSet<String> {
+            let arguments = cli.find_subcommand(command).unwrap().get_arguments();
+            arguments.filter_map(|argument| argument.get_long()).map(|long| format!("--{long}")).collect()
+        };
+        let lacking: Vec<String> = options("classify").difference(&options("run")).cloned().collect();
+        let mut known: Vec<&str> = KEYS.iter().map(|(option, _)| *option).collect();
+        known.sort_unstable();
+        assert_eq!(lacking, known);
+        for (option, key) in KEYS {
+            let error = with_key(Cli::try_parse_from(["ocellus", "run", "job.toml", option, "1"]).unwrap_err());
+            let message = error.to_string();
+            assert!(message.contains(key) && !message.contains("as a value"), "{option}: {message}");
+            let (line, section) = key.split_once(" below ").unwrap_or((key, ""));
+            let model = if option == "--model" { "" } else { "card = \"efficientnet-lite0\"\n" };
+            let text = match section {
+                "" => format!("{line}\n[[model]]\n{model}"),
+                "[[model]]" => format!("[[model]]\n{model}{}", line.replace("NAME", "efficientnet-lite0")),
+                section => format!("[[model]]\n{model}{section}\n{line}"),
+            };
+            crate::cli::check_job_file(&text).unwrap_or_else(|error| panic!("{option}: {error}"));
+        }
+        // Others are what they were.
+        for arguments in [["ocellus", "run", "job.toml", "--no-such"], ["ocellus", "classify", "a.jpg", "--tpo"]] {
+            let error = Cli::try_parse_from(arguments).unwrap_err();
+            let said = error.to_string();
+            assert_eq!(with_key(error).to_string(), said);
+        }
     }
 }

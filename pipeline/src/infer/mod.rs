@@ -1,5 +1,7 @@
 //! The stage that runs the network.
 
+use std::thread::available_parallelism;
+
 use ocellus_kernels::cpu::CpuEngine;
 use ocellus_kernels::engine::Engine;
 
@@ -8,11 +10,13 @@ use crate::frame::{Batch, Outputs};
 use crate::model::load::Model;
 use crate::stage::Stage;
 
-/// The model's network on the CPU, with `threads` threads (0: one a core). A batch of any size is run in parts.
+/// The model's network on the CPU, with `threads` threads (0: one a core), or as many as may run at the same time: more would wait
+/// for one another. A batch of any size is run in parts.
 ///
 /// # Errors
 /// Where the network cannot be planned or the engine refuses the plan.
 pub fn cpu_engine(model: &Model, threads: usize) -> Result<Box<dyn Engine>, JobError> {
+    let threads = available_parallelism().map_or(threads, |cores| threads.min(cores.get()));
     Ok(Box::new(CpuEngine::new(model.plan(1)?, threads)?))
 }
 

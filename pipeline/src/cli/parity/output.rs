@@ -13,7 +13,7 @@ use super::row::ParityRow;
 use super::{ParityArgs, style_of};
 use crate::cli::say;
 use crate::error::{JobError, printable};
-use crate::sink::{is_stream, open_stream};
+use crate::sink::{is_stream, open_stream, partial_of};
 use crate::stage::Cancel;
 
 /// Rows of a table where the user does not say.
@@ -76,12 +76,12 @@ impl Output {
         let style = style_of(args)?;
         let usual = if style == Style::Table { TABLE_ROWS } else { usize::MAX };
         let limit = args.limit.map_or(usual, NonZeroUsize::get);
+        let exists = |file: &Path| Err(JobError::Usage(format!("{} exists: --overwrite replaces it", file.display())));
         let target = match &args.output {
             None => Target::Stdout,
             Some(file) if is_stream(file) => Target::Stream(file.clone(), open_stream(file, cancel)?),
-            Some(file) if !args.overwrite && file.exists() => {
-                return Err(JobError::Usage(format!("{} exists: --overwrite replaces it", file.display())));
-            }
+            Some(file) if !args.overwrite && file.exists() => return exists(file),
+            Some(file) if !args.overwrite && partial_of(file).exists() => return exists(&partial_of(file)),
             Some(file) => {
                 // Tried only: a second signal ends the process, and nothing would remove it.
                 partial_beside(file).map_err(failed(file))?;
@@ -96,7 +96,7 @@ impl Output {
         self.limit
     }
 
-    /// Writes rows, and says the notes. Of a job that was `interrupted` no file is written.
+    /// Writes rows, and says the notes. A job that was `interrupted` leaves no file that looks complete but FILE.partial.
     pub(super) fn write(&self, rows: &[ParityRow], notes: &[String], interrupted: bool) -> Result<(), JobError> {
         let shown = &rows[..self.limit.min(rows.len())];
         let text = match self.style {
@@ -109,10 +109,17 @@ impl Output {
             Target::Stdout => io::stdout()
                 .write_all(text.as_bytes())
                 .map_err(|e| JobError::output("writing to the standard output", e))?,
-            _ if interrupted => {}
             Target::Stream(path, stream) => (&*stream)
                 .write_all(text.as_bytes())
                 .map_err(|e| JobError::output(format!("cannot write {}", path.display()), e))?,
+            Target::File(_) if interrupted && rows.is_empty() => {}
+            Target::File(file) if interrupted => {
+                let partial = partial_of(file);
+                self.write_file(&partial, &text).map_err(failed(&partial))?;
+                if !self.quiet {
+                    say(format_args!("{} has what was compared", partial.display()));
+                }
+            }
             Target::File(file) => self.write_file(file, &text).map_err(failed(file))?,
         }
         if !self.quiet {
