@@ -72,7 +72,9 @@ fn wrong_usage_is_exit_2_and_says_what_to_do() {
     let card = folder.path().join("card.toml");
     for (content, code) in [(Some("task = 3\n"), 2), (Some("= 1\n"), 2), (Some(""), 2), (None, 1)] {
         let _ = fs::remove_file(&card);
-        content.into_iter().for_each(|content| fs::write(&card, content).unwrap());
+        if let Some(content) = content {
+            fs::write(&card, content).unwrap();
+        }
         for command in [&["classify", "x.jpg", "--model"][..], &["parity", "x.jpg", "--model"], &["inspect"]] {
             let output = ocellus().args(command).arg(&card).output().unwrap();
             let message = text(&output.stderr);
