@@ -277,6 +277,28 @@ proptest! {
     }
 }
 
+/// One header for files of every kind, whole, cut and damaged: each is as if it were read alone.
+#[test]
+fn a_header_remembers_nothing_of_the_file_before() {
+    let files: Vec<_> = index().into_iter().map(|row| read(&row.file)).collect();
+    let mut random = tests::Random::new(11);
+    let mut header = jpeg_header::JpegHeader::default();
+    for _ in 0..2000 {
+        let mut bytes = files[random.below(files.len())].clone();
+        bytes.truncate(if random.below(3) == 0 { random.below(bytes.len() + 1) } else { bytes.len() });
+        for _ in 0..random.below(4).min(bytes.len()) {
+            let at = random.below(bytes.len());
+            bytes[at] = [0xFF, 0xDA, 0xC0, 0xC4, 0][random.below(5)];
+        }
+        let again = header.read(&bytes).then(|| header.clone());
+        assert_eq!(again, jpeg_header::parse(&bytes));
+    }
+    // Empty scans, of which so many are not remembered.
+    let many = [&[0xFF, 0xD8][..], &[0xFF, 0xDA, 0, 2].repeat(1000)].concat();
+    assert!(header.read(&many) && header.scans.len() == 1000);
+    assert!(!header.read(b"") && header.scans.capacity() < 1000);
+}
+
 /// As [`every_cut_of_a_jpeg`], with an end-of-image marker after what is left, as some tools write it.
 #[test]
 fn every_mended_cut_of_a_sequential_jpeg() {

@@ -90,17 +90,18 @@ pub struct Scan {
 }
 
 /// How the walk over the file ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
     /// At an end-of-image marker.
     Eoi,
     /// At the end of the file, inside a segment or a scan or between them: the file was cut, or its writer forgot the
     /// end-of-image marker.
+    #[default]
     Missing,
 }
 
 /// What [`parse`] finds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JpegHeader {
     /// The first frame header; `None` in a file without any.
     pub frame: Option<Frame>,
@@ -128,7 +129,12 @@ pub struct JpegHeader {
     pub end: End,
     /// Bytes up to the end of that marker, or all.
     pub length_bytes: usize,
+    /// Empty: memory for the components of the next file's frame.
+    spare: Vec<Component>,
 }
+
+/// Segments, and scans, whose memory is kept for the next file.
+const MOST_KEPT: usize = 64;
 
 pub(super) mod code {
     //! Second bytes of the markers.
@@ -162,69 +168,73 @@ pub fn is_jpeg(bytes: &[u8]) -> bool {
 /// Any bytes are taken without panic, in time linear in their number and with memory for the scans and segments only.
 /// Nothing is judged here: a header may describe a file that no decoder takes.
 pub fn parse(bytes: &[u8]) -> Option<JpegHeader> {
-    if !is_jpeg(bytes) {
-        return None;
-    }
-    let mut header = JpegHeader {
-        frame: None,
-        frames: 0,
-        restart_interval: 0,
-        jfif: false,
-        adobe_transform: None,
-        exif: None,
-        tables: Vec::new(),
-        first_sos: None,
-        scans: Vec::new(),
-        junk: false,
-        end: End::Missing,
-        length_bytes: bytes.len(),
-    };
-    let mut hierarchical = false;
-    let mut at = 2;
-    while let Some((marker, code_at)) = next_marker(bytes, at) {
-        // Any number of fill bytes may stand before the marker's code.
-        header.junk |= bytes[at..code_at].iter().any(|&byte| byte != 0xFF);
-        at = code_at + 1;
-        match marker {
-            code::EOI => {
-                header.end = End::Eoi;
-                header.length_bytes = at;
-                break;
-            }
-            // Markers without a segment. A second SOI or a stray restart marker means nothing here.
-            code::SOI | code::TEM | code::RST0..=code::RST7 => {
-                header.junk = true;
-                continue;
-            }
-            _ => {}
-        }
-        let Some(length) = bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]]))) else { break };
-        // A length below 2 is wrong; it covers itself alone.
-        header.junk |= length < 2;
-        let end = at + length.max(2);
-        let Some(body) = bytes.get(at + 2..end) else { break };
-        match marker {
-            code::SOS => {
-                header.first_sos.get_or_insert(code_at - 1);
-                let scan = Scan::read(at + 2..end, bytes);
-                at = scan.data.end;
-                header.scans.push(scan);
-                continue;
-            }
-            code::DHP => hierarchical = true,
-            // Some decoders take its height, others keep the frame header's or give up.
-            code::DNL => header.junk = true,
-            _ => header.segment(marker, code_at - 1..end, body),
-        }
-        at = end;
-    }
-    if hierarchical && let Some(frame) = &mut header.frame {
-        frame.process = Process::Hierarchical;
-    }
-    Some(header)
+    let mut header = JpegHeader::default();
+    header.read(bytes).then_some(header)
 }
 
 impl JpegHeader {
+    /// Becomes that of another file, as [`parse`] finds it, in the same memory. False if the file does not begin with an SOI
+    /// marker.
+    pub fn read(&mut self, bytes: &[u8]) -> bool {
+        let Self { frame, mut tables, mut scans, spare, .. } = std::mem::take(self);
+        // Of a file of very many segments the memory does not stay.
+        tables.clear();
+        tables.shrink_to(MOST_KEPT);
+        scans.clear();
+        scans.shrink_to(MOST_KEPT);
+        let mut spare = frame.map_or(spare, |frame| frame.components);
+        spare.clear();
+        *self = Self { tables, scans, spare, length_bytes: bytes.len(), ..Self::default() };
+        if !is_jpeg(bytes) {
+            return false;
+        }
+        let mut hierarchical = false;
+        let mut at = 2;
+        while let Some((marker, code_at)) = next_marker(bytes, at) {
+            // Any number of fill bytes may stand before the marker's code.
+            self.junk |= bytes[at..code_at].iter().any(|&byte| byte != 0xFF);
+            at = code_at + 1;
+            match marker {
+                code::EOI => {
+                    self.end = End::Eoi;
+                    self.length_bytes = at;
+                    break;
+                }
+                // Markers without a segment. A second SOI or a stray restart marker means nothing here.
+                code::SOI | code::TEM | code::RST0..=code::RST7 => {
+                    self.junk = true;
+                    continue;
+                }
+                _ => {}
+            }
+            let Some(length) = bytes.get(at..at + 2).map(|b| usize::from(u16::from_be_bytes([b[0], b[1]]))) else {
+                break;
+            };
+            // A length below 2 is wrong; it covers itself alone.
+            self.junk |= length < 2;
+            let end = at + length.max(2);
+            let Some(body) = bytes.get(at + 2..end) else { break };
+            match marker {
+                code::SOS => {
+                    self.first_sos.get_or_insert(code_at - 1);
+                    let scan = Scan::read(at + 2..end, bytes);
+                    at = scan.data.end;
+                    self.scans.push(scan);
+                    continue;
+                }
+                code::DHP => hierarchical = true,
+                // Some decoders take its height, others keep the frame header's or give up.
+                code::DNL => self.junk = true,
+                _ => self.segment(marker, code_at - 1..end, body),
+            }
+            at = end;
+        }
+        if hierarchical && let Some(frame) = &mut self.frame {
+            frame.process = Process::Hierarchical;
+        }
+        true
+    }
+
     /// Takes over what a segment other than SOS says. `range` is the whole segment, `body` what follows its length.
     fn segment(&mut self, marker: u8, range: Range<usize>, body: &[u8]) {
         let body_at = range.end - body.len();
@@ -249,11 +259,9 @@ impl JpegHeader {
             }
             code::SOF0..=code::SOF15 if !matches!(marker, code::DHT | code::JPG | code::DAC) => {
                 self.frames += 1;
-                if self.frame.is_none()
-                    && let Some(frame) = Frame::parse(marker, body)
-                {
-                    self.frame = Some(frame);
-                    if in_head {
+                if self.frame.is_none() {
+                    self.frame = Frame::parse(marker, body, &mut self.spare);
+                    if in_head && self.frame.is_some() {
                         self.tables.push(range);
                     }
                 }
@@ -264,8 +272,9 @@ impl JpegHeader {
 }
 
 impl Frame {
-    /// The frame header in the body of a SOF segment; `None` if it is too short for the components it announces.
-    fn parse(marker: u8, body: &[u8]) -> Option<Self> {
+    /// The frame header in the body of a SOF segment; `None` if it is too short for the components it announces, which are put
+    /// into `spare`'s memory.
+    fn parse(marker: u8, body: &[u8], spare: &mut Vec<Component>) -> Option<Self> {
         let (&[precision_bits, h1, h0, w1, w0, count], list) = body.split_first_chunk()?;
         let list = list.get(..3 * usize::from(count))?;
         let n = marker - code::SOF0;
@@ -276,13 +285,14 @@ impl Frame {
             3 | 11 => Process::Lossless,
             _ => Process::Hierarchical,
         };
+        spare.extend(list.chunks_exact(3).map(|c| Component { id: c[0], h: c[1] >> 4, v: c[1] & 15 }));
         Some(Self {
             process,
             arithmetic: n > 8,
             precision_bits,
             width_px: u16::from_be_bytes([w1, w0]),
             height_px: u16::from_be_bytes([h1, h0]),
-            components: list.chunks_exact(3).map(|c| Component { id: c[0], h: c[1] >> 4, v: c[1] & 15 }).collect(),
+            components: std::mem::take(spare),
         })
     }
 }

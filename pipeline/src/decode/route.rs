@@ -98,18 +98,19 @@ impl Sampling {
     /// Of these components. Only the usual factors: decoders disagree about what others mean (the order of blocks in a
     /// scan, whether those of a single component count).
     fn of(components: &[Component]) -> Option<Self> {
-        let factors: Vec<_> = components.iter().map(|c| (c.h, c.v)).collect();
-        match factors[..] {
-            [(1, 1)] => Some(Self::Gray),
-            [luma, (1, 1), (1, 1)] => match luma {
-                (1, 1) => Some(Self::Y444),
-                (2, 1) => Some(Self::Y422),
-                (2, 2) => Some(Self::Y420),
-                (1, 2) => Some(Self::Y440),
-                (4, 1) => Some(Self::Y411),
-                (4, 2) => Some(Self::Y410),
-                _ => None,
-            },
+        let (luma, chroma) = components.split_first()?;
+        if !matches!(chroma.len(), 0 | 2) || chroma.iter().any(|c| (c.h, c.v) != (1, 1)) {
+            return None;
+        }
+        match (luma.h, luma.v) {
+            (1, 1) if chroma.is_empty() => Some(Self::Gray),
+            _ if chroma.is_empty() => None,
+            (1, 1) => Some(Self::Y444),
+            (2, 1) => Some(Self::Y422),
+            (2, 2) => Some(Self::Y420),
+            (1, 2) => Some(Self::Y440),
+            (4, 1) => Some(Self::Y411),
+            (4, 2) => Some(Self::Y410),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@ use ocellus_kernels::picture::{ChromaSampling, PictureDesc, PixelFormat};
 
 use super::jpeg_header::JpegHeader;
 use super::route::{Planar, Route, Sampling, route_parsed};
-use super::{DecodeOptions, LargePictures, decode_parsed, jpeg_header, other};
+use super::{DecodeOptions, LargePictures, decode_parsed, other};
 use crate::error::{ItemError, JobError};
 use crate::frame::{Decoder, Encoded, Item, Work};
 use crate::stage::Stage;
@@ -16,19 +16,21 @@ pub struct Split {
     options: DecodeOptions,
     /// The GPU decodes JPEG.
     gpu: bool,
+    /// Of the last JPEG file, in memory that is used again for the next one.
+    header: JpegHeader,
 }
 
 impl Split {
     /// A stage with these settings; without `gpu` the CPU decodes everything.
     pub fn new(options: DecodeOptions, gpu: bool) -> Self {
-        Self { options, gpu }
+        Self { options, gpu, header: JpegHeader::default() }
     }
 
-    fn work(&self, mut encoded: Encoded) -> Result<Work, ItemError> {
+    fn work(&mut self, mut encoded: Encoded) -> Result<Work, ItemError> {
         // Once for whoever gets it: this reads the whole file.
-        let header = jpeg_header::parse(&encoded.bytes);
+        let header = self.header.read(&encoded.bytes).then_some(&self.header);
         if self.gpu {
-            let planar = match route_parsed(&encoded.bytes, header.as_ref(), &self.options) {
+            let planar = match route_parsed(&encoded.bytes, header, &self.options) {
                 Route::Hardware(planar) => Some((planar, Decoder::NvjpegHw)),
                 Route::Hybrid(planar) => Some((planar, Decoder::NvjpegHybrid)),
                 Route::Cpu(_) => None,
@@ -38,10 +40,10 @@ impl Split {
                 return Ok(Work::Jpeg { bytes: encoded.bytes, desc: desc_of(&planar), decoder });
             }
         }
-        if self.is_large(&encoded.bytes, header.as_ref()) {
+        if self.is_large(&encoded.bytes, header) {
             return Ok(Work::Later(Some(encoded)));
         }
-        decode_parsed(&encoded.bytes, header.as_ref(), &self.options, &LargePictures::default()).map(Work::Rgb)
+        decode_parsed(&encoded.bytes, header, &self.options, &LargePictures::default()).map(Work::Rgb)
     }
 
     /// True for a picture that must not wait in memory. What cannot be read is small: its error is.
