@@ -3,6 +3,7 @@
 mod budget;
 mod buffer;
 mod deadline;
+mod vectors;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ pub use buffer::{Buffer, BufferPool};
 pub use deadline::Deadline;
 use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::Transform;
+pub use vectors::{PooledVec, VecPool};
 
 use crate::error::ItemError;
 
@@ -200,16 +202,16 @@ pub struct Outputs {
 #[derive(Clone, Debug)]
 pub struct Ranking {
     /// In the order of arrival. The payload of the n-th good item belongs to the n-th of `ranked`.
-    pub items: Vec<Item<PictureInfo>>,
+    pub items: PooledVec<Item<PictureInfo>>,
     /// One for each good item.
-    pub ranked: Vec<Ranked>,
+    pub ranked: PooledVec<Ranked>,
 }
 
 /// What the GPU says about an image's scores.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ranked {
     /// Values of the network's output with their probabilities, the highest first, ties by lower index.
-    Best(Vec<(u32, f32)>),
+    Best(PooledVec<(u32, f32)>),
     /// Values that are not finite make it worthless.
     NotFinite,
     /// This value should be a probability and is none.
@@ -233,5 +235,5 @@ pub struct Results {
     /// Facts about the picture.
     pub info: PictureInfo,
     /// Best classes, best first; ties by lower class.
-    pub top: Vec<Scored>,
+    pub top: PooledVec<Scored>,
 }

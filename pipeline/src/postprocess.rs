@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Item, Outputs, PictureInfo, Ranked, Ranking, Results, Scored};
+use crate::frame::{Item, Outputs, PictureInfo, PooledVec, Ranked, Ranking, Results, Scored, VecPool};
 use crate::model::card;
 use crate::stage::Stage;
 
@@ -42,10 +42,11 @@ impl ClassifyDesc {
         Self { scores, background: output.background, labels, top: output.top, threshold: output.threshold }
     }
 
-    /// A class as a row names it.
-    fn scored(&self, class: usize, score: f32) -> Scored {
-        let label = self.labels.get(class).cloned().unwrap_or_else(|| class.to_string().into());
-        Scored { class: class as u32, label, score }
+    /// A class as a row names it. Numbers become labels when they are named first, so that they are not written again.
+    fn scored(&mut self, class: usize, score: f32) -> Scored {
+        let unnamed = self.labels.len()..=class;
+        self.labels.extend(unnamed.map(|class| Arc::from(class.to_string())));
+        Scored { class: class as u32, label: Arc::clone(&self.labels[class]), score }
     }
 }
 
@@ -72,8 +73,8 @@ impl Classify {
     }
 
     /// The best classes for one image's values: highest score first, ties by lower class.
-    fn top(&self, values: &[f32]) -> Result<Vec<Scored>, ItemError> {
-        let desc = &self.desc;
+    fn top(&mut self, values: &[f32]) -> Result<PooledVec<Scored>, ItemError> {
+        let desc = &mut self.desc;
         let probabilities = scores(desc, values)?;
         let classes = &probabilities[usize::from(desc.background).min(probabilities.len())..];
         let mut order: Vec<usize> = (0..classes.len()).collect();
@@ -83,7 +84,8 @@ impl Classify {
             order.truncate(desc.top);
         }
         order.sort_unstable_by(best_first);
-        let above = order.into_iter().take_while(|class| classes[*class] >= desc.threshold);
+        let threshold = desc.threshold;
+        let above = order.into_iter().take_while(|class| classes[*class] >= threshold);
         Ok(above.map(|class| desc.scored(class, classes[class])).collect())
     }
 }
@@ -143,12 +145,14 @@ impl Stage for Classify {
 #[derive(Clone, Debug)]
 pub struct ClassifyRanked {
     desc: ClassifyDesc,
+    /// Rows that have been written come back to it.
+    pool: VecPool<Scored>,
 }
 
 impl ClassifyRanked {
     /// A stage that follows the description.
     pub fn new(desc: ClassifyDesc) -> Self {
-        Self { desc }
+        Self { desc, pool: VecPool::default() }
     }
 
     /// Values that have to be ranked for as many classes as are reported.
@@ -156,17 +160,18 @@ impl ClassifyRanked {
         desc.top + usize::from(desc.background)
     }
 
-    fn top(&self, ranked: Ranked) -> Result<Vec<Scored>, ItemError> {
+    fn top(&mut self, ranked: &Ranked) -> Result<PooledVec<Scored>, ItemError> {
         let best = match ranked {
             Ranked::Best(best) => best,
             Ranked::NotFinite => return Err(not_finite()),
-            Ranked::NoProbability(value) => return Err(no_probability(value)),
+            Ranked::NoProbability(value) => return Err(no_probability(*value)),
         };
-        let (first, most) = (u32::from(self.desc.background), self.desc.top.min(best.len()));
-        let classes = best.into_iter().filter_map(|(value, score)| Some((value.checked_sub(first)?, score)));
-        let above = classes.take(self.desc.top).take_while(|(_, score)| *score >= self.desc.threshold);
-        let mut top = Vec::with_capacity(most);
-        top.extend(above.map(|(class, score)| self.desc.scored(class as usize, score)));
+        let desc = &mut self.desc;
+        let (first, most, threshold) = (u32::from(desc.background), desc.top, desc.threshold);
+        let classes = best.iter().filter_map(|&(value, score)| Some((value.checked_sub(first)?, score)));
+        let above = classes.take(most).take_while(|(_, score)| *score >= threshold);
+        let mut top = self.pool.take();
+        top.extend(above.map(|(class, score)| desc.scored(class as usize, score)));
         Ok(top)
     }
 }
@@ -175,11 +180,11 @@ impl Stage for ClassifyRanked {
     type In = Ranking;
     type Out = Item<Results>;
 
-    fn process(&mut self, ranking: Ranking, emit: &mut dyn FnMut(Item<Results>)) -> Result<(), JobError> {
-        let mut ranked = ranking.ranked.into_iter();
-        for item in ranking.items {
+    fn process(&mut self, mut ranking: Ranking, emit: &mut dyn FnMut(Item<Results>)) -> Result<(), JobError> {
+        let mut ranked = ranking.ranked.iter();
+        for item in ranking.items.drain(..) {
             emit(item.and_then(|info| {
-                let top = self.top(ranked.next().unwrap_or(Ranked::NotFinite))?;
+                let top = self.top(ranked.next().unwrap_or(&Ranked::NotFinite))?;
                 Ok(Results { info, top })
             }));
         }
@@ -209,9 +214,9 @@ mod tests {
         let all = stage(Scores::Probabilities, false, 9, 0.0).top(&values).unwrap();
         assert_eq!(names(&all), [(1, "b"), (3, "3"), (4, "4"), (0, "a"), (2, "c")]);
         for top in 0..5 {
-            assert_eq!(stage(Scores::Probabilities, false, top, 0.0).top(&values).unwrap(), all[..top]);
+            assert_eq!(*stage(Scores::Probabilities, false, top, 0.0).top(&values).unwrap(), all[..top]);
         }
-        assert_eq!(stage(Scores::Probabilities, false, 9, 0.2).top(&values).unwrap(), all[..3]);
+        assert_eq!(*stage(Scores::Probabilities, false, 9, 0.2).top(&values).unwrap(), all[..3]);
     }
 
     #[test]
@@ -263,22 +268,21 @@ mod tests {
     #[test]
     fn what_the_gpu_ranked_becomes_the_same_rows() {
         let values = [0.1, 0.3, 0.1, 0.3, 0.2];
-        let ranked = Ranked::Best(vec![(1, 0.3), (3, 0.3), (4, 0.2), (0, 0.1), (2, 0.1)]);
+        let best = [(1, 0.3), (3, 0.3), (4, 0.2), (0, 0.1), (2, 0.1)];
         for background in [false, true] {
             for top in 1..5 {
                 for threshold in [0.0, 0.2, 0.25, 0.5] {
-                    let cpu = stage(Scores::Probabilities, background, top, threshold);
-                    let gpu = ClassifyRanked::new(cpu.desc.clone());
-                    let Ranked::Best(best) = &ranked else { unreachable!() };
+                    let mut cpu = stage(Scores::Probabilities, background, top, threshold);
+                    let mut gpu = ClassifyRanked::new(cpu.desc.clone());
                     let best = best[..ClassifyRanked::ranks(&cpu.desc).min(best.len())].to_vec();
-                    assert_eq!(gpu.top(Ranked::Best(best)), cpu.top(&values), "{background} {top} {threshold}");
+                    assert_eq!(gpu.top(&Ranked::Best(best.into())), cpu.top(&values), "{background} {top} {threshold}");
                 }
             }
         }
-        let gpu = ClassifyRanked::new(stage(Scores::Probabilities, false, 1, 0.0).desc);
-        let cpu = stage(Scores::Probabilities, false, 1, 0.0);
-        assert_eq!(gpu.top(Ranked::NotFinite), cpu.top(&[f32::NAN, 0.0]));
-        assert_eq!(gpu.top(Ranked::NoProbability(34.9)), cpu.top(&[0.5, 34.9]));
+        let mut gpu = ClassifyRanked::new(stage(Scores::Probabilities, false, 1, 0.0).desc);
+        let mut cpu = stage(Scores::Probabilities, false, 1, 0.0);
+        assert_eq!(gpu.top(&Ranked::NotFinite), cpu.top(&[f32::NAN, 0.0]));
+        assert_eq!(gpu.top(&Ranked::NoProbability(34.9)), cpu.top(&[0.5, 34.9]));
     }
 
     proptest! {

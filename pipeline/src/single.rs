@@ -143,7 +143,7 @@ impl Classifier {
             Answer::Failed(error) => return Ok(Err(error)),
             Answer::NotDecoded => return Ok(Err(ItemError::lost(StageName::Decode))),
         };
-        let ranking = Ranking { items: vec![self.item(info)], ranked: vec![ranked] };
+        let ranking = Ranking { items: vec![self.item(info)].into(), ranked: vec![ranked].into() };
         let mut results = Err(ItemError::lost(StageName::Decode));
         self.rows.process(ranking, &mut |item| results = item.payload)?;
         Ok(results)

@@ -4,7 +4,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::{AddAssign, Sub};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 /// Smallest allocation that counts as a large one.
 pub const LARGE_BYTES: usize = 4096;
@@ -50,6 +53,56 @@ pub fn of_all() -> Counts {
 /// Of the thread that asks.
 pub fn of_this_thread() -> Counts {
     OF_THIS_THREAD.get()
+}
+
+/// What calls of a stage, by any of its workers, have allocated one after another.
+#[derive(Debug, Default)]
+pub struct Calls(Mutex<Row>);
+
+/// Of calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// Calls.
+    pub calls: usize,
+    /// Most of them in a row that allocated nothing. When buffers have grown to the largest batch, and there are as many as are
+    /// ever under way, that is all of them; nobody knows when that is.
+    pub without: usize,
+    /// The last ones that allocated nothing.
+    now: usize,
+}
+
+impl Calls {
+    /// Makes a call and counts what it allocates on this thread.
+    ///
+    /// # Panics
+    /// Where another call has panicked.
+    pub fn count<T>(&self, call: impl FnOnce() -> T) -> T {
+        let before = of_this_thread();
+        let value = call();
+        let counts = of_this_thread() - before;
+        let mut row = self.0.lock().unwrap();
+        row.calls += 1;
+        row.now = if counts == Counts::default() { row.now + 1 } else { 0 };
+        row.without = row.without.max(row.now);
+        value
+    }
+
+    /// The calls until now.
+    ///
+    /// # Panics
+    /// As [`Calls::count`].
+    pub fn row(&self) -> Row {
+        *self.0.lock().unwrap()
+    }
+}
+
+/// Waits until nothing more is taken from a source, which counts it: who calls this holds everything up, and all queues are full.
+pub fn wait_until_full(taken: &AtomicUsize) {
+    let mut before = usize::MAX;
+    while taken.load(Relaxed) != before {
+        before = taken.load(Relaxed);
+        thread::sleep(Duration::from_millis(500));
+    }
 }
 
 fn count(bytes: usize) {

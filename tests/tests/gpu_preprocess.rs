@@ -171,7 +171,7 @@ impl Run {
         let output = DeviceMemory::new(&self.stream, len + 2 * GUARD).unwrap();
         // All ones are NaN in each type.
         output.fill(0xff).unwrap();
-        let transforms = self.preprocess.enqueue(&pictures, &arena, (&output, GUARD)).unwrap();
+        let transforms = self.preprocess.enqueue(&pictures, &arena, (&output, GUARD)).unwrap().to_vec();
         let mut bytes = vec![0; len + 2 * GUARD];
         output.read(&mut bytes).unwrap();
         assert!(bytes[..GUARD].iter().chain(&bytes[GUARD + len..]).all(|v| *v == 0xff), "written outside");

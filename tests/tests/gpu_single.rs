@@ -69,7 +69,7 @@ fn single_files_give_the_bits_of_a_job() {
             match classifier.classify(bytes.clone()).unwrap() {
                 Ok(results) => {
                     let top: Vec<Scored> = serde_json::from_value(row["top"].clone()).unwrap();
-                    assert_eq!(results.top, top, "{}", file.display());
+                    assert_eq!(*results.top, top, "{}", file.display());
                     assert_eq!(
                         serde_json::to_value(results.info.decoder).unwrap(),
                         row["decoder"],

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use ocellus_kernels::cuda::lower::Tensor;
-use ocellus_kernels::cuda::lower::top_k::{Scores, TopKRow};
+use ocellus_kernels::cuda::lower::top_k::Scores;
 use ocellus_kernels::cuda::memory::DeviceMemory;
 use ocellus_kernels::cuda::schedule::Placed;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
@@ -22,19 +22,27 @@ fn bytes(values: &[f32], dtype: DType) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
+/// What the GPU says of a row of values.
+struct Row {
+    faults: u32,
+    outside: Option<f32>,
+    best: Vec<(u32, f32)>,
+}
+
 /// What the GPU finds in rows of `classes` values; `None` without a GPU.
-fn find(values: &[f32], classes: usize, dtype: DType, scores: Scores, k: usize) -> Option<Vec<TopKRow>> {
+fn find(values: &[f32], classes: usize, dtype: DType, scores: Scores, k: usize) -> Option<Vec<Row>> {
     let gpu = gpu()?;
     let images = values.len() / classes;
     let stream = Stream::new(&gpu.device, Priority::Low).unwrap();
     let memory = DeviceMemory::from_slice(&stream, &bytes(values, dtype)).unwrap();
     let output = Placed { at_bytes: 0, tensor: Tensor { dims: vec![images, classes], dtype, pitch: classes } };
-    let top_k = TopK::new(&gpu.device, &gpu.jit, &output, scores, k, images).unwrap();
+    let mut top_k = TopK::new(&gpu.device, &gpu.jit, &output, scores, k, images).unwrap();
     let mut results = top_k.results().unwrap();
     top_k.enqueue((&memory, &output), &mut results).unwrap();
     let rows = results.wait().unwrap();
     assert_eq!(rows.row(images), None);
-    Some((0..images).map(|image| rows.row(image).unwrap()).collect())
+    let rows = (0..images).map(|image| rows.row(image).unwrap());
+    Some(rows.map(|row| Row { faults: row.faults, outside: row.outside, best: row.best().collect() }).collect())
 }
 
 /// Every class with its score, best first.
@@ -60,15 +68,19 @@ fn the_kernel_may_go_before_its_work_is_done() {
     let memory = DeviceMemory::from_slice(&stream, &bytes(&[1.0, 3.0, 2.0], DType::F32)).unwrap();
     let tensor = Tensor { dims: vec![1, 3], dtype: DType::F32, pitch: 3 };
     let output = Placed { at_bytes: 0, tensor };
-    let top_k = TopK::new(&gpu.device, &gpu.jit, &output, Scores::Logits, 1, 1).unwrap();
+    let mut top_k = TopK::new(&gpu.device, &gpu.jit, &output, Scores::Logits, 1, 1).unwrap();
     let mut results = top_k.results().unwrap();
     for outside in [4, usize::MAX] {
         let output = Placed { at_bytes: outside, ..output.clone() };
         assert!(top_k.enqueue((&memory, &output), &mut results).is_err());
     }
+    for (dims, dtype) in [(vec![1, 2], DType::F32), (vec![3, 1], DType::F32), (vec![1, 3], DType::F16)] {
+        let other = Placed { at_bytes: 0, tensor: Tensor { pitch: dims[1], dims, dtype } };
+        assert!(top_k.enqueue((&memory, &other), &mut results).is_err(), "{other:?}");
+    }
     top_k.enqueue((&memory, &output), &mut results).unwrap();
     drop((top_k, memory));
-    assert_eq!(results.wait().unwrap().row(0).unwrap().best[0].0, 1);
+    assert_eq!(results.wait().unwrap().row(0).unwrap().best().next().unwrap().0, 1);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::error::KernelError;
 
 /// The first major compute capability whose launches may overlap; the driver refuses to ask others for it.
 const OVERLAP_SINCE: u32 = 9;
+/// Most arguments of a kernel; ours have a dozen.
+const MOST_ARGS: usize = 32;
 
 /// A kernel ready to be launched. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -109,7 +111,8 @@ impl Function {
     /// Enqueues a launch. With `overlaps` it may start before the launch ahead of it ends, on devices that can do this.
     ///
     /// # Errors
-    /// Where the driver refuses it. What goes wrong while it runs shows where the stream is waited for.
+    /// Where the driver refuses it, or there are more than 32 arguments. What goes wrong while it runs shows where the stream is
+    /// waited for.
     ///
     /// # Safety
     /// The arguments must be those of the kernel, and every address must hold what the kernel reads and writes there,
@@ -131,7 +134,10 @@ impl Function {
                 Value::Map(x) => std::ptr::from_ref(x.as_ref()).cast_mut().cast(),
             }
         };
-        let mut pointers: Vec<*mut c_void> = args.iter().map(pointer).collect();
+        let mut pointers = [std::ptr::null_mut(); MOST_ARGS];
+        let places = pointers.get_mut(..args.len());
+        let places = places.ok_or_else(|| KernelError::invalid("launch", format!("{} arguments", args.len())))?;
+        places.iter_mut().zip(args).for_each(|(place, value)| *place = pointer(value));
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],

@@ -143,14 +143,10 @@ impl Worker {
         self.arena.begin(self.batch * planes_bytes(&self.picture))?;
         let places = (0..self.batch).map(|_| place(&mut self.arena, &self.picture));
         let places = places.collect::<Result<Vec<Placed>, KernelError>>()?;
-        let batch_files: Vec<JpegFile<'_>> = files
-            .iter()
-            .cycle()
-            .skip(batch * self.batch % files.len())
-            .zip(&places)
-            .map(|(bytes, placed)| JpegFile { bytes, path: self.path, planes: placed.planes() })
-            .collect();
-        let served = self.decoder.decode(&self.arena, &batch_files)?;
+        let (path, batch_files) = (self.path, files.iter().cycle().skip(batch * self.batch % files.len()));
+        let batch_files = batch_files.zip(&places);
+        let batch_files = batch_files.map(|(bytes, placed)| JpegFile { bytes, path, planes: placed.planes() });
+        let served = self.decoder.decode(&self.arena, batch_files)?;
         let others = served.iter().filter(|&&served| served != Some(self.path)).count();
         if others > 0 {
             let who = match self.path {

@@ -240,7 +240,7 @@ impl<'a> Bench<'a> {
         let file = file(path)?;
         let planes = self.planes()?;
         let files = [JpegFile { bytes: &file, path, planes: &planes }];
-        if self.decoder.decode(&self.arena, &files)? != [Some(path)] {
+        if self.decoder.decode(&self.arena, files)? != [Some(path)] {
             return Err(KernelError::gpu("the decoder refused a plain picture").into());
         }
         let picture = decode(&file, &DecodeOptions::default()).map_err(|e| KernelError::gpu(e.to_string()))?;

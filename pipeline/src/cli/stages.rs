@@ -13,7 +13,7 @@ use super::device::left_out;
 use super::job::RowOrder;
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
-use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, Results, Work};
+use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, PooledVec, Results, Work};
 use crate::gpu::{
     self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneStages, Lanes, Load, LoadOutcome, LoadParts, NotReady,
     Precision, Priority, WorkBatcher,
@@ -165,7 +165,7 @@ impl Stages<'_> {
         loaders: Vec<L>,
     ) -> Result<Pipeline<L::Out>, JobError>
     where
-        L: Stage<In = Vec<Item<Work>>, Out: 'static> + 'static,
+        L: Stage<In = PooledVec<Item<Work>>, Out: 'static> + 'static,
     {
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
         // Several may be done at about the same time. (The queue's usual two places starved those of two GPUs for a tenth of

@@ -47,9 +47,13 @@ impl BufferPool {
         let mut memory = Vec::new();
         if size < SIZES {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(kept_memory) = kept.buffers[size].pop() {
-                kept.bytes -= kept_memory.capacity();
-                memory = kept_memory;
+            match kept.buffers[size].pop() {
+                Some(kept_memory) => {
+                    kept.bytes -= kept_memory.capacity();
+                    memory = kept_memory;
+                }
+                // Room for all that may come back, once: what is not used of it is never touched.
+                None => kept.buffers[size].reserve(KEPT_BYTES / (SMALLEST_BYTES << size)),
             }
         }
         if memory.capacity() == 0 {

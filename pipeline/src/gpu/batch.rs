@@ -6,7 +6,7 @@ use ocellus_kernels::cuda::planes::plane_bytes;
 use ocellus_kernels::picture::{Orientation, PictureDesc, PixelFormat};
 
 use crate::error::JobError;
-use crate::frame::{Deadline, Item, Picture, Work};
+use crate::frame::{Deadline, Item, Picture, PooledVec, VecPool, Work};
 use crate::stage::Stage;
 
 /// Items a batch holds at most, for each image: a long row of failed items must not pile up.
@@ -21,7 +21,9 @@ pub struct WorkBatcher {
     images: usize,
     host_bytes: usize,
     device_bytes: usize,
-    items: Vec<Item<Work>>,
+    items: PooledVec<Item<Work>>,
+    /// Batches that have been loaded come back to it.
+    pool: VecPool<Item<Work>>,
     deadline: Option<Deadline>,
     /// When the first item must go on.
     due: Option<Instant>,
@@ -31,13 +33,15 @@ impl WorkBatcher {
     /// Makes batches of `most_images` images whose planes take at most `most_device_bytes`, unless a single one takes
     /// more.
     pub fn new(most_images: usize, most_device_bytes: usize) -> Self {
+        let pool = VecPool::default();
         Self {
             most_images: most_images.max(1),
             most_device_bytes,
             images: 0,
             host_bytes: 0,
             device_bytes: 0,
-            items: Vec::new(),
+            items: pool.take(),
+            pool,
             deadline: None,
             due: None,
         }
@@ -49,14 +53,13 @@ impl WorkBatcher {
         Self { deadline, ..self }
     }
 
-    fn flush(&mut self, emit: &mut dyn FnMut(Vec<Item<Work>>)) {
+    fn flush(&mut self, emit: &mut dyn FnMut(PooledVec<Item<Work>>)) {
         if !self.items.is_empty() {
             if let (Some(deadline), Some(last)) = (&self.deadline, self.items.last()) {
                 deadline.handed_on(last.id);
             }
             self.due = None;
-            let next = Vec::with_capacity(self.items.len());
-            emit(std::mem::replace(&mut self.items, next));
+            emit(std::mem::replace(&mut self.items, self.pool.take()));
             (self.images, self.host_bytes, self.device_bytes) = (0, 0, 0);
         }
     }
@@ -83,7 +86,7 @@ pub(crate) fn planes_bytes(desc: &PictureDesc) -> usize {
 
 impl Stage for WorkBatcher {
     type In = Item<Work>;
-    type Out = Vec<Item<Work>>;
+    type Out = PooledVec<Item<Work>>;
 
     fn process(&mut self, item: Item<Work>, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         let (host_bytes, device_bytes, alone) = match &item.payload {
@@ -148,7 +151,7 @@ mod tests {
     fn batches(most_device_bytes: usize, works: Vec<Option<Work>>) -> Vec<Vec<u64>> {
         let mut batches = Vec::new();
         let mut batcher = WorkBatcher::new(3, most_device_bytes);
-        let mut emit = |batch: Vec<Item<Work>>| batches.push(batch.iter().map(|item| item.id).collect());
+        let mut emit = |batch: PooledVec<Item<Work>>| batches.push(batch.iter().map(|item| item.id).collect());
         for (id, work) in works.into_iter().enumerate() {
             let payload = work.ok_or_else(|| ItemError::new(StageName::Decode, ErrorKind::Corrupt, "x"));
             let item = Item::new(id as u64, Origin::File("x".into()), payload);

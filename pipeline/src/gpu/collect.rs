@@ -1,6 +1,6 @@
 //! From batches whose results the GPU is about to write to the results.
 
-use super::infer::{Pending, Results, ranked};
+use super::infer::{Pending, Ranks, Results};
 use super::lanes::{Lanes, without_payload};
 use super::load::LaneInput;
 use crate::error::JobError;
@@ -11,12 +11,13 @@ use crate::stage::Stage;
 /// the model.
 pub struct Collect<S, R> {
     lanes: Lanes<S, R>,
+    ranks: Ranks,
 }
 
 impl<S, R> Collect<S, R> {
     /// A stage behind these lanes.
     pub fn new(lanes: Lanes<S, R>) -> Self {
-        Self { lanes }
+        Self { lanes, ranks: Ranks::default() }
     }
 }
 
@@ -34,7 +35,7 @@ where
             Results::Read(ranked) => ranked,
             Results::UnderWay(results) => {
                 let images = items.iter().filter(|item| item.payload.is_ok()).count();
-                match ranked(&results, images) {
+                match self.ranks.read(&results, images) {
                     Ok(ranked) => {
                         results.give_back();
                         ranked

@@ -12,8 +12,9 @@ use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::engine::CudaEngine;
 use ocellus_kernels::cuda::network::Network;
 use ocellus_kernels::cuda::planes::PlaneArena;
-use ocellus_kernels::cuda::preprocess::GpuPreprocess;
+use ocellus_kernels::cuda::preprocess::{DevicePicture, GpuPreprocess};
 use ocellus_kernels::cuda::top_k::{TopK, TopKResults};
+use ocellus_kernels::preprocess::Transform;
 pub use probe::{Probe, Probed};
 pub use single::{Answer, Single};
 use tracing::info;
@@ -22,7 +23,7 @@ use super::lend::{Home, Lent};
 use super::load::{Loaded, LoadedBatch, NetworkInput};
 use super::trace::StreamTrace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Branch, Encoded, Item, PictureInfo, Ranked, Tensor};
+use crate::frame::{Branch, Encoded, Item, PictureInfo, PooledVec, Ranked, Tensor, VecPool};
 use crate::observe::Recorder;
 use crate::stage::Stage;
 
@@ -39,6 +40,11 @@ pub struct Infer {
     /// For a batch when all others are away; read at once.
     spare: TopKResults,
     trace: StreamTrace,
+    ranks: Ranks,
+    pool: VecPool<Item<PictureInfo>>,
+    // Of a batch, in memory that is used again for the next one.
+    pictures: Vec<DevicePicture>,
+    transforms: Vec<Transform>,
     engine: CudaEngine,
 }
 
@@ -46,7 +52,7 @@ pub struct Infer {
 pub struct Pending {
     pub(super) gpu: Arc<str>,
     pub(super) model: usize,
-    pub(super) items: Vec<Item<PictureInfo>>,
+    pub(super) items: PooledVec<Item<PictureInfo>>,
     pub(super) results: Results,
 }
 
@@ -62,14 +68,14 @@ impl Pending {
 pub(super) enum Results {
     UnderWay(Lent<TopKResults>),
     /// None where every item has failed.
-    Read(Vec<Ranked>),
+    Read(PooledVec<Ranked>),
 }
 
 /// What became of a batch.
 enum Ran {
     UnderWay(Pending),
     /// The GPU has no memory for all of it at once.
-    TooLarge(Vec<Item<Loaded>>),
+    TooLarge(PooledVec<Item<Loaded>>),
 }
 
 impl Infer {
@@ -86,10 +92,23 @@ impl Infer {
         let results = (0..under_way).map(|_| top_k.results()).collect::<Result<Vec<_>, _>>()?;
         let (gpu, trace) = (Arc::clone(gpu), StreamTrace::default());
         let (spare, results) = (top_k.results()?, Home::new(results));
-        Ok(Self { gpu, model, preprocess, top_k, results, spare, trace, engine })
+        Ok(Self {
+            gpu,
+            model,
+            preprocess,
+            top_k,
+            results,
+            spare,
+            trace,
+            ranks: Ranks::default(),
+            pool: VecPool::default(),
+            pictures: Vec::new(),
+            transforms: Vec::new(),
+            engine,
+        })
     }
 
-    fn pending(&self, items: Vec<Item<PictureInfo>>, results: Results) -> Pending {
+    fn pending(&self, items: PooledVec<Item<PictureInfo>>, results: Results) -> Pending {
         Pending { gpu: Arc::clone(&self.gpu), model: self.model, items, results }
     }
 
@@ -100,51 +119,63 @@ impl Infer {
     }
 
     /// Runs pictures, all at once.
-    fn run(&mut self, items: Vec<Item<Loaded>>, arena: &PlaneArena) -> Result<Ran, KernelError> {
-        let pictures: Vec<_> = items.iter().filter_map(|item| item.payload.as_ref().ok()).map(|l| l.picture).collect();
-        if pictures.is_empty() {
-            let items =
-                items.into_iter().map(|item| item.and_then(|_| Err(ItemError::lost(StageName::Preprocess)))).collect();
-            return Ok(Ran::UnderWay(self.pending(items, Results::Read(Vec::new()))));
-        }
-        self.trace.begin(self.engine.stream(), pictures.len())?;
-        let network = network(&mut self.engine, pictures.len())?;
-        network.pad(pictures.len())?;
-        let (memory, input) = network.input(0).ok_or_else(missing)?;
-        let transforms = self.preprocess.enqueue(&pictures, arena, (memory, input.at_bytes));
-        self.trace.step(self.engine.stream(), "preprocess")?;
-        let ran = transforms.and_then(|transforms| Ok((transforms, self.enqueue(pictures.len())?)));
-        let (transforms, results) = match ran {
-            Err(KernelError::OutOfMemory { .. }) => {
-                // What was enqueued until then uses what is used again now.
-                self.engine.stream().synchronize()?;
-                return Ok(Ran::TooLarge(items));
+    fn run(&mut self, mut items: PooledVec<Item<Loaded>>, arena: &PlaneArena) -> Result<Ran, KernelError> {
+        let loaded = items.iter().filter_map(|item| item.payload.as_ref().ok());
+        self.pictures.clear();
+        self.pictures.extend(loaded.map(|loaded| loaded.picture));
+        let images = self.pictures.len();
+        let mut results = Results::Read(PooledVec::default());
+        if images > 0 {
+            self.trace.begin(self.engine.stream(), images)?;
+            match self.enqueue_pictures(arena) {
+                Err(KernelError::OutOfMemory { .. }) => {
+                    // What was enqueued until then uses what is used again now.
+                    self.engine.stream().synchronize()?;
+                    return Ok(Ran::TooLarge(items));
+                }
+                enqueued => results = enqueued?,
             }
-            ran => ran?,
-        };
-        if transforms.len() != pictures.len() {
-            return Err(missing());
+            if self.transforms.len() != images {
+                return Err(missing());
+            }
         }
-        let mut transforms = transforms.into_iter();
+        let mut transforms = self.transforms.drain(..);
         let mut info = |loaded: Loaded| {
             let transform = transforms.next().ok_or_else(|| ItemError::lost(StageName::Preprocess))?;
             let [width_px, height_px] = loaded.picture.desc.upright_size().map(|px| px as u32);
             Ok(PictureInfo { width_px, height_px, decoder: loaded.decoder, partial: loaded.partial, transform })
         };
-        let items = items.into_iter().map(|item| item.and_then(&mut info)).collect();
-        Ok(Ran::UnderWay(self.pending(items, results)))
+        let mut infos = self.pool.take();
+        infos.extend(items.drain(..).map(|item| item.and_then(&mut info)));
+        drop(transforms);
+        Ok(Ran::UnderWay(self.pending(infos, results)))
+    }
+
+    /// Enqueues everything for `pictures`; their transforms are `transforms`.
+    fn enqueue_pictures(&mut self, arena: &PlaneArena) -> Result<Results, KernelError> {
+        let images = self.pictures.len();
+        let network = network(&mut self.engine, images)?;
+        network.pad(images)?;
+        let (memory, input) = network.input(0).ok_or_else(missing)?;
+        let transforms = self.preprocess.enqueue(&self.pictures, arena, (memory, input.at_bytes));
+        self.trace.step(self.engine.stream(), "preprocess")?;
+        self.transforms.clear();
+        self.transforms.extend_from_slice(transforms?);
+        self.enqueue(images)
     }
 
     /// A picture that the CPU has preprocessed.
     fn run_input(&mut self, item: Item<Tensor>) -> Result<Pending, KernelError> {
-        let mut results = Results::Read(Vec::new());
+        let mut results = Results::Read(PooledVec::default());
         if let Ok(tensor) = &item.payload {
             self.trace.begin(self.engine.stream(), 1)?;
             self.engine.write_input(1, &tensor.data)?;
             self.trace.step(self.engine.stream(), "input")?;
             results = self.enqueue(1)?;
         }
-        Ok(self.pending(vec![item.and_then(|tensor| Ok(tensor.info))], results))
+        let mut items = self.pool.take();
+        items.push(item.and_then(|tensor| Ok(tensor.info)));
+        Ok(self.pending(items, results))
     }
 
     /// Enqueues network and ranking for so many images, whose input is there by then.
@@ -162,13 +193,13 @@ impl Infer {
         // Many parts of one batch are under way, which nobody reads before they all are.
         self.top_k.enqueue(output, &mut self.spare)?;
         self.trace.step(stream, "top k")?;
-        Ok(Results::Read(ranked(&self.spare, images)?))
+        Ok(Results::Read(self.ranks.read(&self.spare, images)?))
     }
 
     /// Refuses a picture that cannot be preprocessed, as the CPU does.
-    fn check(&mut self, loaded: Loaded) -> Result<Loaded, ItemError> {
+    fn check(&mut self, loaded: &Loaded) -> Result<(), ItemError> {
         let refused = |e: KernelError| ItemError::new(StageName::Preprocess, ErrorKind::Unsupported, e.to_string());
-        self.preprocess.check(&loaded.picture.desc).map_err(refused).map(|()| loaded)
+        self.preprocess.check(&loaded.picture.desc).map_err(refused)
     }
 }
 
@@ -238,12 +269,16 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> InferPart
     fn whole(
         &mut self,
         place: usize,
-        items: Vec<Item<Loaded>>,
+        mut items: PooledVec<Item<Loaded>>,
         arena: &PlaneArena,
         emit: &mut dyn FnMut(Pending),
     ) -> Result<(), JobError> {
         let infer = self.networks.get_mut(place).ok_or_else(missing)?.turn()?;
-        let items = items.into_iter().map(|item| item.and_then(|loaded| infer.check(loaded))).collect();
+        for item in items.iter_mut() {
+            if let Some(error) = item.payload.as_ref().ok().and_then(|loaded| infer.check(loaded).err()) {
+                item.payload = Err(error);
+            }
+        }
         match infer.run(items, arena)? {
             Ran::UnderWay(pending) => emit(pending),
             Ran::TooLarge(items) => {
@@ -259,12 +294,13 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> InferPart
 fn halves<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>>(
     infer: &mut Infer,
     cpu: &mut G,
-    mut items: Vec<Item<Loaded>>,
+    mut items: PooledVec<Item<Loaded>>,
     arena: &PlaneArena,
     emit: &mut dyn FnMut(Pending),
 ) -> Result<(), JobError> {
     if items.len() > 1 {
-        let rest = items.split_off(items.len() / 2);
+        let middle = items.len() / 2;
+        let rest = items.split_off(middle).into();
         for part in [items, rest] {
             match infer.run(part, arena)? {
                 Ran::UnderWay(pending) => emit(pending),
@@ -273,7 +309,7 @@ fn halves<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>>(
         }
         return Ok(());
     }
-    for item in items {
+    for item in items.drain(..) {
         let mut inputs = Vec::new();
         let item = item.and_then(|_| Ok(None));
         cpu.process(item, &mut |input| inputs.push(input))?;
@@ -313,13 +349,27 @@ impl<G: Stage<In = Item<Option<Encoded>>, Out = Branch<Item<Tensor>>>> Stage for
     }
 }
 
-/// Waits for results and reads them.
-pub(super) fn ranked(results: &TopKResults, images: usize) -> Result<Vec<Ranked>, KernelError> {
-    let rows = results.wait()?;
-    let rows = (0..images).map_while(|image| rows.row(image));
-    let ranked = rows.map(|row| match row {
-        row if row.faults > 0 => Ranked::NotFinite,
-        row => row.outside.map_or(Ranked::Best(row.best), Ranked::NoProbability),
-    });
-    Ok(ranked.collect())
+/// Reads results, into memory that comes back.
+#[derive(Default)]
+pub(super) struct Ranks {
+    images: VecPool<Ranked>,
+    best: VecPool<(u32, f32)>,
+}
+
+impl Ranks {
+    /// Waits for results and reads those of the first `images` images.
+    pub(super) fn read(&self, results: &TopKResults, images: usize) -> Result<PooledVec<Ranked>, KernelError> {
+        let rows = results.wait()?;
+        let mut ranked = self.images.take();
+        ranked.extend((0..images).map_while(|image| rows.row(image)).map(|row| match row.outside {
+            _ if row.faults > 0 => Ranked::NotFinite,
+            Some(value) => Ranked::NoProbability(value),
+            None => {
+                let mut best = self.best.take();
+                best.extend(row.best());
+                Ranked::Best(best)
+            }
+        }));
+        Ok(ranked)
+    }
 }

@@ -12,7 +12,7 @@ use tracing::info;
 use super::infer::Pending;
 use super::load::{LaneInput, Load, LoadOutcome, Unloaded};
 use crate::error::JobError;
-use crate::frame::{Branch, Encoded, Item, Picture, Work};
+use crate::frame::{Branch, Encoded, Item, Picture, PooledVec, Work};
 use crate::stage::Stage;
 
 /// The lanes of a job that work. Clones see the same ones.
@@ -116,7 +116,7 @@ impl<F> LaneLoad<F> {
 }
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLoad<F> {
-    type In = Vec<Item<Work>>;
+    type In = PooledVec<Item<Work>>;
     type Out = Branch<LaneInput>;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
@@ -129,7 +129,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
                 }
             }
         } else {
-            LaneInput::Again(works)
+            LaneInput::Again(works.into_vec())
         };
         emit(Branch { branch: self.lane, value });
         self.short = if self.load.is_short() { self.short + 1 } else { 0 };
@@ -155,6 +155,7 @@ struct All<S, R> {
     alive: Alive,
     /// Of the batch that is being enqueued.
     pending: Vec<Pending>,
+    items: Vec<Item<()>>,
 }
 
 impl<S, R> Clone for Lanes<S, R> {
@@ -170,7 +171,8 @@ where
 {
     /// Lanes with these stages.
     pub fn new(stages: Vec<S>, reader: R, alive: Alive) -> Self {
-        Self(Arc::new(Mutex::new(All { stages, reader, alive, pending: Vec::new() })))
+        let (pending, items) = (Vec::new(), Vec::new());
+        Self(Arc::new(Mutex::new(All { stages, reader, alive, pending, items })))
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut All<S, R>) -> T) -> T {
@@ -185,7 +187,7 @@ where
         let mut pending = Vec::new();
         self.with(|all| {
             all.alive.lose(all.alive.lane(gpu), error)?;
-            let works = all.read(items)?;
+            let works = read(&mut all.reader, items)?;
             all.run(all.alive.first()?, LaneInput::Again(works), &mut |part| pending.push(part))
         })?;
         Ok(pending)
@@ -199,8 +201,11 @@ where
 {
     /// Enqueues a batch in a lane, or in the next one where that one is lost, and so on.
     fn run(&mut self, lane: usize, input: LaneInput, emit: &mut dyn FnMut(Pending)) -> Result<(), JobError> {
+        self.items.clear();
         // Where there is one lane nobody does it again.
-        let items = if self.stages.len() > 1 { items_of(&input) } else { Vec::new() };
+        if self.stages.len() > 1 {
+            keep_items(&input, &mut self.items);
+        }
         let (mut lane, mut next) = (lane, input);
         loop {
             if self.alive.has(lane) {
@@ -213,22 +218,26 @@ where
                     }
                     Err(error) => self.alive.lose(lane, error)?,
                 }
-                next = LaneInput::Again(self.read(&items)?);
+                next = LaneInput::Again(read(&mut self.reader, &self.items)?);
             } else {
                 next = LaneInput::Again(match next {
-                    LaneInput::Outcome(LoadOutcome::Loaded(_)) => self.read(&items)?,
+                    LaneInput::Outcome(LoadOutcome::Loaded(_)) => read(&mut self.reader, &self.items)?,
                     LaneInput::Outcome(LoadOutcome::TooLarge(works)) | LaneInput::Again(works) => works,
                 });
             }
             lane = self.alive.first()?;
         }
     }
+}
 
-    fn read(&mut self, items: &[Item<()>]) -> Result<Vec<Item<Work>>, JobError> {
-        let mut works = Vec::with_capacity(items.len());
-        items.iter().cloned().try_for_each(|item| self.reader.process(item, &mut |work| works.push(work)))?;
-        Ok(works)
-    }
+/// Reads files anew.
+fn read<R>(reader: &mut R, items: &[Item<()>]) -> Result<Vec<Item<Work>>, JobError>
+where
+    R: Stage<In = Item<()>, Out = Item<Work>>,
+{
+    let mut works = Vec::with_capacity(items.len());
+    items.iter().cloned().try_for_each(|item| reader.process(item, &mut |work| works.push(work)))?;
+    Ok(works)
 }
 
 impl<S, R> Stage for Lanes<S, R>
@@ -244,12 +253,12 @@ where
     }
 }
 
-/// What can be read anew.
-fn items_of(input: &LaneInput) -> Vec<Item<()>> {
+/// Puts what can be read anew behind `items`.
+fn keep_items(input: &LaneInput, items: &mut Vec<Item<()>>) {
     match input {
-        LaneInput::Outcome(LoadOutcome::Loaded(batch)) => batch.items.iter().map(without_payload).collect(),
+        LaneInput::Outcome(LoadOutcome::Loaded(batch)) => items.extend(batch.items.iter().map(without_payload)),
         LaneInput::Outcome(LoadOutcome::TooLarge(works)) | LaneInput::Again(works) => {
-            works.iter().map(without_payload).collect()
+            items.extend(works.iter().map(without_payload));
         }
     }
 }

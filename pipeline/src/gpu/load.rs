@@ -17,7 +17,7 @@ use super::batch::{planes_bytes, rgb_desc};
 use super::lend::{Home, Lent};
 use super::trace;
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
-use crate::frame::{Branch, Buffer, Decoder, Encoded, Item, Picture, Tensor, Work};
+use crate::frame::{Branch, Buffer, Decoder, Encoded, Item, Picture, PooledVec, Tensor, VecPool, Work};
 use crate::observe::{Recorder, Track};
 use crate::stage::Stage;
 
@@ -34,16 +34,16 @@ pub(super) struct Loaded {
 
 /// A batch of pictures in the GPU's memory, complete.
 pub struct LoadedBatch {
-    pub(super) items: Vec<Item<Loaded>>,
+    pub(super) items: PooledVec<Item<Loaded>>,
     pub(super) arena: Lent<PlaneArena>,
 }
 
 impl LoadedBatch {
     /// Who decoded the pictures, for who wants nothing else of them: their memory goes back to the worker that loaded them.
     pub fn decoders(self) -> Vec<Item<Decoder>> {
-        let Self { items, arena } = self;
+        let Self { mut items, arena } = self;
         arena.give_back();
-        items.into_iter().map(|item| item.and_then(|loaded| Ok(loaded.decoder))).collect()
+        items.drain(..).map(|item| item.and_then(|loaded| Ok(loaded.decoder))).collect()
     }
 }
 
@@ -88,6 +88,11 @@ pub struct Load<F> {
     arenas: Home<PlaneArena>,
     cpu: F,
     track: Track,
+    pool: VecPool<Item<Loaded>>,
+    // Of a batch, in memory that is used again for the next one.
+    placed: Vec<Option<Placed>>,
+    served: Vec<Option<JpegPath>>,
+    loaded: Vec<Result<Loaded, ItemError>>,
 }
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
@@ -105,6 +110,10 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
             arenas: Home::new(arenas),
             cpu,
             track: Track::default(),
+            pool: VecPool::default(),
+            placed: Vec::new(),
+            served: Vec::new(),
+            loaded: Vec::new(),
         })
     }
 
@@ -123,21 +132,23 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
     }
 
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
-    pub(super) fn load(&mut self, works: Vec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
+    pub(super) fn load(&mut self, mut works: PooledVec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
         let Some(mut arena) = self.arenas.take() else {
-            return Err(Unloaded { works, error: KernelError::gpu("a batch was lost").into() });
+            return Err(Unloaded { works: works.into_vec(), error: KernelError::gpu("a batch was lost").into() });
         };
         match self.fill(&mut arena, &works) {
-            Ok(loaded) => {
-                let items = works.into_iter().zip(loaded);
-                let items = items.map(|(item, loaded)| item.and_then(|_| loaded)).collect();
+            Ok(()) => {
+                let mut items = self.pool.take();
+                let mut loaded = self.loaded.drain(..);
+                let mut next = |_| loaded.next().unwrap_or_else(|| Err(ItemError::lost(StageName::Decode)));
+                items.extend(works.drain(..).map(|item| item.and_then(&mut next)));
                 Ok(LoadOutcome::Loaded(LoadedBatch { items, arena }))
             }
             Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => match self.release(arena) {
-                Ok(()) => Ok(LoadOutcome::TooLarge(works)),
-                Err(error) => Err(Unloaded { works, error: error.into() }),
+                Ok(()) => Ok(LoadOutcome::TooLarge(works.into_vec())),
+                Err(error) => Err(Unloaded { works: works.into_vec(), error: error.into() }),
             },
-            Err(error) => Err(Unloaded { works, error }),
+            Err(error) => Err(Unloaded { works: works.into_vec(), error }),
         }
     }
 
@@ -152,54 +163,48 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         Ok(())
     }
 
-    /// For every item its picture in the arena; what it says of failed items is not looked at.
-    fn fill(
-        &mut self,
-        arena: &mut PlaneArena,
-        works: &[Item<Work>],
-    ) -> Result<Vec<Result<Loaded, ItemError>>, JobError> {
-        let descs: Vec<Option<PictureDesc>> = works.iter().map(known_desc).collect();
-        arena.begin(descs.iter().flatten().map(planes_bytes).sum())?;
-        let mut placed = Vec::with_capacity(works.len());
-        for desc in &descs {
-            placed.push(desc.as_ref().map(|desc| place(arena, desc)).transpose()?);
+    /// Brings the pictures into the arena; `loaded` has them, one for each item that has not failed.
+    fn fill(&mut self, arena: &mut PlaneArena, works: &[Item<Work>]) -> Result<(), JobError> {
+        arena.begin(works.iter().filter_map(known_desc).map(|desc| planes_bytes(&desc)).sum())?;
+        self.placed.clear();
+        for item in works {
+            self.placed.push(known_desc(item).map(|desc| place(arena, &desc)).transpose()?);
         }
-        let mut files = Vec::with_capacity(works.len());
-        for (item, placed) in works.iter().zip(&placed) {
-            if let (Ok(Work::Jpeg { bytes, decoder, .. }), Some(placed)) = (&item.payload, placed) {
-                let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
-                files.push(JpegFile { bytes, path, planes: placed.planes() });
-            }
-        }
-        let mut served = match &mut self.jpeg {
-            Some(jpeg) if !files.is_empty() => jpeg.decode(arena, &files)?,
-            _ => vec![None; files.len()],
-        }
-        .into_iter();
         if let Some(jpeg) = &mut self.jpeg {
-            for (moments, images) in jpeg.spans()? {
+            let works = works.iter().zip(&self.placed);
+            let files = works.filter_map(|(item, placed)| file_of(item, placed.as_ref()?));
+            self.served.clear();
+            self.served.extend_from_slice(jpeg.decode(arena, files)?);
+            for span in jpeg.spans() {
+                let (moments, images) = span?;
                 self.track.span_between("decode", moments, Some(images as u64));
             }
         }
-        let mut loaded = Vec::with_capacity(works.len());
-        for (item, placed) in works.iter().zip(placed) {
-            loaded.push(match (&item.payload, placed) {
-                (Ok(Work::Jpeg { bytes, .. }), Some(placed)) => match served.next().flatten() {
-                    Some(path) => Ok(placed.loaded(decoder_of(path), false)),
-                    None => self.by_cpu(arena, item, Some(bytes))?,
-                },
-                (Ok(Work::Rgb(picture)), Some(placed)) => {
+        self.loaded.clear();
+        let mut files = 0;
+        for (n, item) in works.iter().enumerate() {
+            let Ok(work) = &item.payload else { continue };
+            let loaded = match (work, self.placed[n]) {
+                (Work::Jpeg { bytes, .. }, Some(placed)) => {
+                    let served = self.served.get(files).copied().flatten();
+                    files += 1;
+                    match served {
+                        Some(path) => Ok(placed.loaded(decoder_of(path), false)),
+                        None => self.by_cpu(arena, item, Some(bytes))?,
+                    }
+                }
+                (Work::Rgb(picture), Some(placed)) => {
                     self.upload(arena, picture, &placed)?;
                     Ok(placed.loaded(picture.decoder, picture.partial))
                 }
-                (Ok(Work::Later(encoded)), _) => {
+                (Work::Later(encoded), _) => {
                     self.by_cpu(arena, item, encoded.as_ref().map(|encoded| &encoded.bytes))?
                 }
-                _ => Err(ItemError::new(StageName::Decode, ErrorKind::Internal, "no picture")),
-            });
+                (_, None) => Err(ItemError::lost(StageName::Decode)),
+            };
+            self.loaded.push(loaded);
         }
-        self.uploader.finish()?;
-        Ok(loaded)
+        Ok(self.uploader.finish()?)
     }
 
     /// Decodes with the CPU, reading the file where that has not been done.
@@ -231,7 +236,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
 }
 
 impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F> {
-    type In = Vec<Item<Work>>;
+    type In = PooledVec<Item<Work>>;
     type Out = LoadOutcome;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(LoadOutcome)) -> Result<(), JobError> {
@@ -261,7 +266,7 @@ where
     }
 
     fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(NetworkInput)) -> Result<(), JobError> {
-        let mut works = match self.load.load(works).map_err(|unloaded| unloaded.error)? {
+        let mut works = match self.load.load(works.into()).map_err(|unloaded| unloaded.error)? {
             LoadOutcome::Loaded(batch) => {
                 emit(NetworkInput::Loaded(batch));
                 return Ok(());
@@ -304,6 +309,7 @@ where
 }
 
 /// A picture's place in the arena.
+#[derive(Clone, Copy)]
 pub(crate) struct Placed {
     desc: PictureDesc,
     /// The first ones, as many as it has.
@@ -338,6 +344,13 @@ pub(crate) fn place(arena: &mut PlaneArena, desc: &PictureDesc) -> Result<Placed
         *plane = arena.plane(row_bytes, rows)?;
     }
     Ok(Placed { desc: *desc, planes })
+}
+
+/// What nvJPEG is asked to decode, and where to.
+fn file_of<'a>(item: &'a Item<Work>, placed: &'a Placed) -> Option<JpegFile<'a>> {
+    let Ok(Work::Jpeg { bytes, decoder, .. }) = &item.payload else { return None };
+    let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
+    Some(JpegFile { bytes, path, planes: placed.planes() })
 }
 
 /// The planes of a work, where they are known before it is done.

@@ -147,7 +147,7 @@ fn list<T: DataType>(
 ) -> Result<(), ParquetError> {
     let (mut values, mut definition, mut repetition) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
-        let results = row.top.as_deref().unwrap_or_default();
+        let results = row.top.as_deref().map_or(&[][..], Vec::as_slice);
         if results.is_empty() {
             definition.push(i16::from(row.top.is_some()));
             repetition.push(0);

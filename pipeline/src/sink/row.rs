@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::ItemError;
-use crate::frame::{Decoder, Item, Origin, Results, Scored};
+use crate::frame::{Decoder, Item, Origin, PooledVec, Results, Scored};
 
 /// What a model says of one input, or why it says nothing. The fields' names and order are those of the JSON output; a field that does
 /// not apply is left out there.
@@ -46,7 +46,7 @@ pub struct Row {
     pub partial: bool,
     /// Best classes, best first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub top: Option<Vec<Scored>>,
+    pub top: Option<PooledVec<Scored>>,
     /// Why there is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ItemError>,

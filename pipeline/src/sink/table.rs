@@ -32,7 +32,7 @@ impl Table {
         let path = pad(&keep_end(&printable(&name), self.path_width), self.path_width);
         let rest = match (&row.error, &row.top) {
             (Some(error), _) => keep_start(&printable(&format!("error: {error}")), self.rest_width),
-            (None, top) => self.results(row.partial, top.as_deref().unwrap_or_default()),
+            (None, top) => self.results(row.partial, top.as_deref().map_or(&[][..], Vec::as_slice)),
         };
         format!("{path}  {}\n", rest.trim_end())
     }

@@ -16,7 +16,7 @@ const COLUMNS: Columns = Columns { top: 2, models: Vec::new() };
 fn item(path: impl Into<PathBuf>, payload: Result<Vec<Scored>, ItemError>) -> Item<Results> {
     let transform = Transform { scale: [1.0; 2], offset_px: [0.0; 2] };
     let info = PictureInfo { width_px: 500, height_px: 375, decoder: Decoder::Image, partial: false, transform };
-    let payload = payload.map(|top| Results { info, top });
+    let payload = payload.map(|top| Results { info, top: top.into() });
     Item::new(0, Origin::File(path.into()), payload)
 }
 

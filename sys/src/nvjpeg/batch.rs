@@ -1,6 +1,6 @@
 //! Many pictures in one call.
 
-use super::bindings::{nvjpegChromaSubsampling_t, nvjpegJpegState, nvjpegOutputFormat_t};
+use super::bindings::{nvjpegChromaSubsampling_t, nvjpegImage_t, nvjpegJpegState, nvjpegOutputFormat_t};
 use super::{Handle, Inspected, NvjpegError, Owned, Planes, Stream, check};
 
 /// Which planes a decoder writes.
@@ -28,8 +28,20 @@ pub struct BatchDecoder {
     output: Output,
     /// Pictures of the batch that the state is set up for, 0 for none.
     batch: usize,
+    lists: Lists,
     handle: Handle,
 }
+
+/// What a call is given, in memory that is used again for the next one.
+#[derive(Default)]
+struct Lists {
+    files: Vec<*const u8>,
+    lengths: Vec<usize>,
+    images: Vec<nvjpegImage_t>,
+}
+
+// SAFETY: the pointers are only followed in the call that they were written for.
+unsafe impl Send for Lists {}
 
 impl BatchDecoder {
     /// A decoder of the handle's backend.
@@ -42,7 +54,7 @@ impl BatchDecoder {
             // SAFETY: the handle is a valid one, the pointer is valid for writes.
             unsafe { f.nvjpegJpegStateCreate(handle.raw(), state) }
         })?;
-        Ok(Self { state, output, batch: 0, handle: handle.clone() })
+        Ok(Self { state, output, batch: 0, lists: Lists::default(), handle: handle.clone() })
     }
 
     /// Allocates for batches of up to so many pictures of up to this size, whatever their subsampling, so that decoding
@@ -93,9 +105,13 @@ impl BatchDecoder {
             return Err(NvjpegError::PlanesTooSmall { index });
         }
         self.set_up(pictures.len())?;
-        let files: Vec<_> = pictures.iter().map(|picture| picture.bytes().as_ptr()).collect();
-        let lengths: Vec<_> = pictures.iter().map(|picture| picture.bytes().len()).collect();
-        let mut images: Vec<_> = outputs.iter().map(Planes::image).collect();
+        let Lists { files, lengths, images } = &mut self.lists;
+        files.clear();
+        files.extend(pictures.iter().map(|picture| picture.bytes().as_ptr()));
+        lengths.clear();
+        lengths.extend(pictures.iter().map(|picture| picture.bytes().len()));
+        images.clear();
+        images.extend(outputs.iter().map(Planes::image));
         // SAFETY: handle and state are valid ones, set up for as many pictures as the lists are long; each file is as long
         // as its length says; the planes hold the pictures, whose sizes nvJPEG itself has read; the rest is the caller's.
         let status = unsafe {

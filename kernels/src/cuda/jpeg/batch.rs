@@ -1,16 +1,17 @@
 //! Many pictures in one call of nvJPEG: on the JPEG engines, or by kernels where there are none.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ocellus_sys::nvjpeg::{BatchDecoder, Inspected, Inspector, Output, PlaneSize};
+use ocellus_sys::nvjpeg::{BatchDecoder, Inspected, Inspector, Output, PlaneSize, Planes};
 
 use tracing::debug;
 
 use super::on_demand::Place;
 use super::proof::{Proof, Tail};
 use super::turns::Turns;
-use super::{Jpeg, JpegFile, JpegPath, Path, failed, planes, taken};
+use super::{Jpeg, JpegFile, JpegPath, Path, emptied, failed, planes, taken};
 use crate::cuda::clock::Spans;
 use crate::cuda::memory::DeviceMemory;
 use crate::cuda::planes::{BLANK, Plane, PlaneArena};
@@ -34,6 +35,33 @@ pub(super) struct Batch {
     spans: Spans,
     done: Event,
     stream: Stream,
+    /// Empty, its memory is used again.
+    works: Works<'static>,
+}
+
+/// The files that it takes of a batch, side by side.
+#[derive(Default)]
+struct Works<'a> {
+    inspected: Vec<Inspected<'a>>,
+    planes: Vec<Planes>,
+    /// Among all files of the batch.
+    indices: Vec<usize>,
+    /// Of all planes.
+    tails: Vec<Tail>,
+    /// Those that are still to be decoded, the next part last.
+    parts: Vec<Range<usize>>,
+}
+
+impl Works<'_> {
+    /// Their memory.
+    fn emptied<'b>(mut self) -> Works<'b> {
+        self.planes.clear();
+        self.indices.clear();
+        self.tails.clear();
+        self.parts.clear();
+        let Self { inspected, planes, indices, tails, parts } = self;
+        Works { inspected: emptied(inspected), planes, indices, tails, parts }
+    }
 }
 
 impl Path for Batch {
@@ -48,6 +76,7 @@ impl Path for Batch {
             spans: Spans::default(),
             done: Event::waited_for(&jpeg.device, *waiting)?,
             stream: stream.clone(),
+            works: Works::default(),
         }))
     }
 
@@ -64,60 +93,75 @@ impl Path for Batch {
     }
 
     fn decode(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
-        let Self { inspector, decoder, path, proof, turns, spans, done, stream } = self;
-        let mut works = Vec::with_capacity(files.len());
-        let mut tails = Vec::with_capacity(3 * files.len());
+        // What fails loses it, which only costs memory once more.
+        let mut works: Works<'_> = std::mem::take(&mut self.works);
         for (index, file) in files.iter().enumerate().filter(|(_, file)| Self::takes(file)) {
-            if let Ok(inspected) = inspector.inspect(file.bytes)
+            if let Ok(inspected) = self.inspector.inspect(file.bytes)
                 && has_planes(&inspected, file)
             {
                 let tail = |(plane, size): (&Plane, &PlaneSize)| {
                     Tail::new(plane.address, plane.pitch_bytes, [size.width_px, size.height_px])
                 };
-                tails.extend(file.planes.iter().zip(inspected.planes()).map(tail));
-                works.push((inspected, planes(file), index));
+                works.tails.extend(file.planes.iter().zip(inspected.planes()).map(tail));
+                works.inspected.push(inspected);
+                works.planes.push(planes(file));
+                works.indices.push(index);
             }
         }
-        if works.is_empty() {
-            return Ok(());
+        if !works.indices.is_empty() {
+            self.decode_works(&mut works, files, served)?;
         }
+        self.works = works.emptied();
+        Ok(())
+    }
+}
+
+impl Batch {
+    fn decode_works(
+        &mut self,
+        works: &mut Works<'_>,
+        files: &[JpegFile<'_>],
+        served: &mut [Option<JpegPath>],
+    ) -> Result<(), KernelError> {
+        let Self { decoder, path, proof, turns, spans, done, stream, .. } = self;
+        let Works { inspected, planes, indices, tails, parts } = works;
         // Waits for what comes before it as well: memory is taken in the order of the stream.
-        proof.spoil(stream, &tails)?;
+        proof.spoil(stream, tails)?;
         // One call decodes all, or fails as a whole. Then each half is tried, so that a file which costs the call costs
         // the others nothing.
-        let mut left = vec![works.as_slice()];
-        while let Some(part) = left.pop().filter(|part| !part.is_empty()) {
-            let (batch, outputs): (Vec<_>, Vec<_>) = part.iter().map(|(file, planes, _)| (*file, *planes)).unzip();
+        parts.push(0..indices.len());
+        while let Some(part) = parts.pop().filter(|part| !part.is_empty()) {
+            let (batch, outputs) = (&inspected[part.clone()], &planes[part.clone()]);
             let pixels = batch.iter().map(|file| px(file.planes()[0])).sum();
             let turn = (*path == JpegPath::Hardware).then(|| turns.wait(pixels));
             spans.begin(stream, part.len())?;
             // SAFETY: the stream and the handle belong to the context that is current; the planes are memory of the
             // arena, which the caller of `JpegDecoder::decode` borrows and whose readers it has waited for; the files are
             // borrowed until its end, which waits for the work; the decoder is only used again behind the wait below.
-            let decoded = unsafe { decoder.decode(&batch, &outputs, stream.raw()) };
+            let decoded = unsafe { decoder.decode(batch, outputs, stream.raw()) };
             // What is left is the work of the engines alone: the next call prepares its own meanwhile.
             drop(turn);
             spans.end(stream)?;
             let decoded = taken(decoded, files)?.is_some();
             if decoded {
-                for &(.., index) in part {
+                for &index in &indices[part] {
                     served[index] = Some(*path);
                 }
             } else if part.len() > 1 {
                 debug!(files = part.len(), "nvJPEG fails at a batch; each half is tried");
-                let (front, back) = part.split_at(part.len() / 2);
-                left.extend([back, front]);
+                let middle = part.start + part.len() / 2;
+                parts.extend([middle..part.end, part.start..middle]);
             }
             // Also what failed may be under way in part, over planes that the next decoder writes.
             done.record(stream)?;
             done.synchronize()?;
         }
-        let mut written = proof.written(stream, &tails)?.into_iter();
-        for (inspected, _, index) in &works {
+        let mut written = proof.written(stream, tails)?;
+        for (inspected, &index) in inspected.iter().zip(&*indices) {
             let unwritten = written.by_ref().take(inspected.planes().len()).filter(|written| !written).count();
             if unwritten > 0 {
                 debug!(index, "nvJPEG left planes unwritten; the next decoder tries");
-                served[*index] = None;
+                served[index] = None;
             }
         }
         Ok(())

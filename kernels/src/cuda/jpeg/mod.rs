@@ -173,6 +173,9 @@ trait Path: Sized {
 pub struct JpegDecoder {
     batch: OnDemand<Batch>,
     hybrid: OnDemand<Hybrid>,
+    /// Empty, its memory is used again.
+    files: Vec<JpegFile<'static>>,
+    served: Vec<Option<JpegPath>>,
     // Last: its context is that of all the others.
     place: Place,
 }
@@ -186,7 +189,8 @@ impl JpegDecoder {
     /// As [`JpegDecoder::new`], and how [`JpegDecoder::decode`] waits.
     pub fn waiting(jpeg: &Jpeg, stream: &Stream, waiting: Waiting) -> Self {
         let place = Place { stream: stream.clone(), waiting, is_timed: false, jpeg: jpeg.clone() };
-        Self { batch: OnDemand::NotMade, hybrid: OnDemand::NotMade, place }
+        let (files, served) = (Vec::new(), Vec::new());
+        Self { batch: OnDemand::NotMade, hybrid: OnDemand::NotMade, files, served, place }
     }
 
     /// From now on [`JpegDecoder::spans`] says when decoders were at work.
@@ -203,8 +207,8 @@ impl JpegDecoder {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn spans(&mut self) -> Result<Vec<Span>, KernelError> {
-        self.batch.spans().chain(self.hybrid.spans()).collect()
+    pub fn spans(&mut self) -> impl Iterator<Item = Result<Span, KernelError>> {
+        self.batch.spans().chain(self.hybrid.spans())
     }
 
     /// Decodes files into planes of `arena` and waits until they are written. Returns for each file who decoded it, `None`
@@ -214,17 +218,31 @@ impl JpegDecoder {
     /// # Errors
     /// [`KernelError::OutOfMemory`] where nvJPEG has too little for several files, or for the decoder that they need: it has given
     /// back what it held, and fewer files in a smaller arena may do. Where planes are not the arena's or the driver fails.
-    pub fn decode(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<Vec<Option<JpegPath>>, KernelError> {
+    pub fn decode<'a>(
+        &mut self,
+        arena: &PlaneArena,
+        files: impl IntoIterator<Item = JpegFile<'a>>,
+    ) -> Result<&[Option<JpegPath>], KernelError> {
+        // What fails loses it, which only costs memory once more.
+        let mut list: Vec<JpegFile<'_>> = std::mem::take(&mut self.files);
+        list.extend(files);
+        self.decode_list(arena, &list)?;
+        self.files = emptied(list);
+        Ok(&self.served)
+    }
+
+    fn decode_list(&mut self, arena: &PlaneArena, files: &[JpegFile<'_>]) -> Result<(), KernelError> {
         if !files.iter().flat_map(|file| file.planes).all(|plane| arena.holds(plane)) {
             return Err(KernelError::invalid("decode", "planes outside the arena"));
         }
-        let Self { batch, hybrid, place } = self;
+        let Self { batch, hybrid, place, served, .. } = self;
         place.stream.device().bind()?;
         batch.restart()?;
         hybrid.restart()?;
-        let mut served = vec![None; files.len()];
+        served.clear();
+        served.resize(files.len(), None);
         // In the order in which a file goes from one to the next.
-        let enqueued = batch.decode(place, files, &mut served).and_then(|()| hybrid.decode(place, files, &mut served));
+        let enqueued = batch.decode(place, files, served).and_then(|()| hybrid.decode(place, files, served));
         // Waited for in any case: the work reads the files, and writes to the planes.
         let waited = place.stream.synchronize();
         if let Err(KernelError::OutOfMemory { .. }) = enqueued {
@@ -233,7 +251,7 @@ impl JpegDecoder {
             batch.let_go();
             hybrid.let_go();
         }
-        enqueued.and(waited).map(|()| served)
+        enqueued.and(waited)
     }
 
     /// True where files need a decoder that there was no memory for when it was last to be made.
@@ -274,6 +292,12 @@ fn planes(file: &JpegFile<'_>) -> Planes {
         planes.rows[n] = plane.rows;
     }
     planes
+}
+
+/// The vector's memory for values of another lifetime: the standard library collects in place.
+fn emptied<T, U>(mut values: Vec<T>) -> Vec<U> {
+    values.clear();
+    values.into_iter().filter_map(|_| None).collect()
 }
 
 /// What a decoder gave, `None` where the next one is to try. For want of memory the whole call ends, unless there is only

@@ -84,10 +84,10 @@ impl Proof {
     }
 
     /// Which of the tails that were spoiled last have been written, when what was enqueued is done.
-    pub(super) fn written(&self, stream: &Stream, tails: &[Tail]) -> Result<Vec<bool>, KernelError> {
+    pub(super) fn written(&self, stream: &Stream, tails: &[Tail]) -> Result<impl Iterator<Item = bool>, KernelError> {
         self.launch(stream, tails.len(), self.seen.address())?;
         let samples = self.seen.bytes().chunks_exact(SAMPLES);
-        Ok(tails.iter().zip(samples).map(|(tail, samples)| samples[..tail.len].iter().any(|&s| s != BLANK)).collect())
+        Ok(tails.iter().zip(samples).map(|(tail, samples)| samples[..tail.len].iter().any(|&s| s != BLANK)))
     }
 
     /// Runs the kernel and waits for it, also after an error.

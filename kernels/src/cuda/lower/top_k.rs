@@ -23,16 +23,23 @@ pub struct TopKLayout {
 }
 
 /// A row as the host sees it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TopKRow {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TopKRow<'a> {
     /// Values that make the row worthless: NaN; for logits infinity as well, and all of them where none is finite; for
     /// probabilities whatever is not finite.
     pub faults: u32,
     /// The first value that is no probability, being more than 0.001 outside 0..1, where the output should be
     /// probabilities.
     pub outside: Option<f32>,
+    /// Class and score, as the kernel wrote them.
+    pairs: &'a [[[u8; 4]; 2]],
+}
+
+impl TopKRow<'_> {
     /// Class and score: highest score first, ties by lower class. Without meaning where there are faults.
-    pub best: Vec<(u32, f32)>,
+    pub fn best(&self) -> impl ExactSizeIterator<Item = (u32, f32)> {
+        self.pairs.iter().map(|&[class, score]| (u32::from_ne_bytes(class), f32::from_ne_bytes(score)))
+    }
 }
 
 /// Words before the classes.
@@ -45,18 +52,14 @@ impl TopKLayout {
     }
 
     /// Row `image` of what the kernel wrote; `None` where `bytes` end before it does.
-    pub fn read(&self, bytes: &[u8], image: usize) -> Option<TopKRow> {
+    pub fn read<'a>(&self, bytes: &'a [u8], image: usize) -> Option<TopKRow<'a>> {
         let (words, _) = bytes.as_chunks::<4>();
         let len = self.row_bytes() / 4;
         let row = words.get(image * len..(image + 1) * len)?;
         let [header, pairs @ ..] = row.as_chunks::<2>().0 else { return None };
-        let [[outside_value, _], best @ ..] = pairs else { return None };
+        let [[outside_value, _], pairs @ ..] = pairs else { return None };
         let [faults, outside] = header.map(u32::from_ne_bytes);
-        Some(TopKRow {
-            faults,
-            outside: (outside > 0).then(|| f32::from_ne_bytes(*outside_value)),
-            best: best.iter().map(|&[class, score]| (u32::from_ne_bytes(class), f32::from_ne_bytes(score))).collect(),
-        })
+        Some(TopKRow { faults, outside: (outside > 0).then(|| f32::from_ne_bytes(*outside_value)), pairs })
     }
 }
 

@@ -114,6 +114,17 @@ pub struct GpuPreprocess {
     tables: Tables,
     slots: Vec<Slot>,
     next: usize,
+    scratch: Scratch,
+}
+
+/// What belongs to the last batch, in memory that is used again for the next one.
+#[derive(Default)]
+struct Scratch {
+    plans: Vec<Arc<(PicturePlan, Cut)>>,
+    /// Of the tables of each picture's axes.
+    addresses: Vec<u64>,
+    batch: Batch,
+    transforms: Vec<Transform>,
 }
 
 impl GpuPreprocess {
@@ -138,8 +149,20 @@ impl GpuPreprocess {
         let function = Function::load(stream.device(), cubin, kernel.entry, shared_bytes as u32)?;
         let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
         let tables = Tables::new(stream)?;
-        let (stream, plans) = (stream.clone(), HashMap::new());
-        Ok(Self { stream, function, shared_bytes, desc, output, max_batch, settings, plans, tables, slots, next: 0 })
+        Ok(Self {
+            stream: stream.clone(),
+            function,
+            shared_bytes,
+            desc,
+            output,
+            max_batch,
+            settings,
+            plans: HashMap::new(),
+            tables,
+            slots,
+            next: 0,
+            scratch: Scratch::default(),
+        })
     }
 
     /// Enqueues the preprocessing of `pictures`, whose planes lie in `arena`, image `i` to byte
@@ -155,7 +178,7 @@ impl GpuPreprocess {
         pictures: &[DevicePicture],
         arena: &PlaneArena,
         (output, output_at): (&DeviceMemory, usize),
-    ) -> Result<Vec<Transform>, KernelError> {
+    ) -> Result<&[Transform], KernelError> {
         let output_address = output.address().saturating_add(output_at as u64);
         let fits = output.holds(output_at, pictures.len().saturating_mul(self.output.image_bytes(&self.desc)));
         let sound = fits && *output.stream() == self.stream && output_address.is_multiple_of(16);
@@ -167,15 +190,21 @@ impl GpuPreprocess {
             return Err(KernelError::invalid("preprocess", "a picture outside the arena, or not at multiples of 16"));
         }
         if pictures.is_empty() {
-            return Ok(Vec::new());
+            return Ok(&[]);
         }
-        let plans = pictures.iter().map(|picture| self.plan(&picture.desc)).collect::<Result<Vec<_>, _>>()?;
-        let places = self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes))?;
-        let batch = Batch::new(&self.desc, &self.output, &self.settings, &plans, |i| {
+        // Away from here for the time being; what fails loses it, which only costs memory once more.
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let Scratch { plans, addresses, batch, transforms } = &mut scratch;
+        plans.clear();
+        for picture in pictures {
+            plans.push(self.plan(&picture.desc)?);
+        }
+        self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes), addresses)?;
+        batch.fill(&self.desc, &self.output, &self.settings, plans, |i| {
             let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
-            (planes, [places[2 * i], places[2 * i + 1]])
+            (planes, [addresses[2 * i], addresses[2 * i + 1]])
         });
-        let launched = self.launch(&batch, output_address).and_then(|()| {
+        let launched = self.launch(batch, output_address).and_then(|()| {
             // The arena waits for this before it uses its memory again or gives it back.
             arena.read_by(&self.stream).or_else(|_| self.stream.synchronize())
         });
@@ -184,7 +213,10 @@ impl GpuPreprocess {
             self.tables.forget();
         }
         launched?;
-        Ok(plans.iter().map(|plan| plan.0.placed.transform).collect())
+        transforms.clear();
+        transforms.extend(plans.iter().map(|plan| plan.0.placed.transform));
+        self.scratch = scratch;
+        Ok(&self.scratch.transforms)
     }
 
     fn launch(&mut self, batch: &Batch, output_address: u64) -> Result<(), KernelError> {

@@ -302,7 +302,8 @@ struct Place {
     width: usize,
 }
 
-/// The tables and grid of a launch.
+/// The tables and grid of a launch, in memory that is used again for the next one.
+#[derive(Default)]
 pub(super) struct Batch {
     /// `Settings`, `Picture`s, `Item`s, in this order.
     pub(super) words: Words,
@@ -310,39 +311,45 @@ pub(super) struct Batch {
     pub(super) items_at: usize,
     pub(super) items: usize,
     pub(super) shared_bytes: usize,
+    /// Pictures, those that take longest first.
+    order: Vec<usize>,
 }
 
 impl Batch {
     /// Puts planned pictures together; picture `i` goes to place `i` of the output. What takes longest is started first.
-    pub(super) fn new(
+    pub(super) fn fill(
+        &mut self,
         desc: &PreprocessDesc,
         output: &OutputFormat,
         settings: &[u8],
         pictures: &[Arc<(PicturePlan, Cut)>],
         mut addresses: impl FnMut(usize) -> ([(u64, u32); 3], [u64; 2]),
-    ) -> Self {
-        let mut words = Words(settings.to_vec());
+    ) {
+        let Self { words, order, .. } = self;
+        words.0.clear();
+        words.0.extend_from_slice(settings);
         words.0.resize(settings.len().next_multiple_of(16), 0);
-        let pictures_at = words.0.len();
+        self.pictures_at = words.0.len();
         let image = desc.width_px * desc.height_px * output.pitch;
         let pixel = if output.layout == Layout::Nchw { 1 } else { output.pitch };
         for (i, picture) in pictures.iter().enumerate() {
             let (plan, cut) = picture.as_ref();
             let (planes, tables) = addresses(i);
-            plan.write(&mut words, cut, &Place { image: i * image, pixel, width: desc.width_px }, planes, tables);
+            plan.write(words, cut, &Place { image: i * image, pixel, width: desc.width_px }, planes, tables);
         }
-        let items_at = words.0.len();
-        let mut order: Vec<_> = (0..pictures.len()).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(pictures[i].1.cost));
-        for i in order {
+        self.items_at = words.0.len();
+        order.clear();
+        order.extend(0..pictures.len());
+        // Those that take as long as one another in their order; a stable sort takes memory.
+        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(pictures[i].1.cost), i));
+        for &i in &*order {
             for item in &pictures[i].1.items {
                 words.numbers([i]);
                 words.numbers(*item);
             }
         }
-        let items = (words.0.len() - items_at) / (4 * ITEM_WORDS);
-        let shared_bytes = pictures.iter().map(|picture| picture.1.shared_bytes).max().unwrap_or(HEADER_BYTES);
-        Self { words, pictures_at, items_at, items, shared_bytes }
+        self.items = (words.0.len() - self.items_at) / (4 * ITEM_WORDS);
+        self.shared_bytes = pictures.iter().map(|picture| picture.1.shared_bytes).max().unwrap_or(HEADER_BYTES);
     }
 }
 

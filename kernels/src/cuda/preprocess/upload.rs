@@ -56,21 +56,26 @@ impl Tables {
         Ok(table)
     }
 
-    /// Addresses of the tables of all `keys`, in their order. Those that are not there yet are pending.
+    /// Puts the addresses of the tables of all `keys` into `addresses`, in their order. Those that are not there yet are
+    /// pending.
     pub(super) fn place<'a>(
         &mut self,
         keys: impl Iterator<Item = &'a AxisKey> + Clone,
-    ) -> Result<Vec<u64>, KernelError> {
+        addresses: &mut Vec<u64>,
+    ) -> Result<(), KernelError> {
         if !self.place_missing(keys.clone())? {
             self.forget();
             if !self.place_missing(keys.clone())? {
                 let needed = 2 * self.memory.len_bytes();
                 self.forget();
                 self.memory = DeviceMemory::new(&self.stream, needed)?;
-                return self.place(keys);
+                return self.place(keys, addresses);
             }
         }
-        Ok(keys.filter_map(|key| self.places.get(key)).map(|place| self.memory.address() + *place as u64).collect())
+        let places = keys.filter_map(|key| self.places.get(key));
+        addresses.clear();
+        addresses.extend(places.map(|place| self.memory.address() + *place as u64));
+        Ok(())
     }
 
     pub(super) fn forget(&mut self) {

@@ -90,13 +90,13 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Probe<F> {
     /// Where the driver fails.
     pub fn run(&mut self, item: Item<Work>) -> Result<Result<Probed, ItemError>, JobError> {
         let mut outcome = None;
-        self.load.process(vec![item], &mut |loaded| outcome = Some(loaded))?;
+        self.load.process(vec![item].into(), &mut |loaded| outcome = Some(loaded))?;
         let too_large = || ItemError::new(StageName::Decode, ErrorKind::TooLarge, "the GPU has no memory for it");
-        let Some(LoadOutcome::Loaded(LoadedBatch { items, arena })) = outcome else {
+        let Some(LoadOutcome::Loaded(LoadedBatch { mut items, arena })) = outcome else {
             return Ok(Err(too_large()));
         };
         let nothing = || Err(ItemError::lost(StageName::Decode));
-        let loaded = items.into_iter().next().map_or_else(nothing, |item| item.payload);
+        let loaded = items.pop().map_or_else(nothing, |item| item.payload);
         let probed = match loaded {
             Err(error) => Ok(Err(error)),
             Ok(loaded) => match self.resize.check(&loaded.picture.desc) {

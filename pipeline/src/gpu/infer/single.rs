@@ -15,7 +15,7 @@ use ocellus_kernels::cuda::upload::Uploader;
 use super::super::batch::{planes_bytes, rgb_desc};
 use super::super::load::{Placed, decoder_of, place};
 use super::super::{LaneOptions, beside_jpeg, infer};
-use super::{Infer, missing, network, ranked};
+use super::{Infer, missing, network};
 use crate::error::{ErrorKind, ItemError, JobError, StageName};
 use crate::frame::{Decoder, PictureInfo, Ranked, Work};
 use crate::model::load::Model;
@@ -109,16 +109,16 @@ impl Single {
         self.arena.begin(planes_bytes(&desc))?;
         let placed = place(&mut self.arena, &desc)?;
         let Some(decoder) = self.load(work, &placed)? else { return Ok(Answer::NotDecoded) };
-        let Infer { preprocess, top_k, engine, .. } = &mut self.infer;
+        let Infer { preprocess, top_k, ranks, engine, .. } = &mut self.infer;
         let network = network(engine, 1)?;
         network.pad(1)?;
         let (memory, input) = network.input(0).ok_or_else(missing)?;
         let transforms = preprocess.enqueue(&[placed.picture()], &self.arena, (memory, input.at_bytes))?;
         network.enqueue()?;
         top_k.enqueue(network.output(0).ok_or_else(missing)?, &mut self.results)?;
-        let ranked = ranked(&self.results, 1)?;
+        let ranked = ranks.read(&self.results, 1)?.pop();
         let [width_px, height_px] = desc.upright_size().map(|px| px as u32);
-        Ok(match (transforms.first(), ranked.into_iter().next()) {
+        Ok(match (transforms.first(), ranked) {
             (Some(&transform), Some(ranked)) => {
                 Answer::Ranked(PictureInfo { width_px, height_px, decoder, partial, transform }, ranked)
             }
@@ -131,7 +131,7 @@ impl Single {
         match (work, &mut self.jpeg) {
             (Work::Jpeg { bytes, decoder, .. }, Some(jpeg)) => {
                 let path = if *decoder == Decoder::NvjpegHw { JpegPath::Hardware } else { JpegPath::Hybrid };
-                let served = jpeg.decode(&self.arena, &[JpegFile { bytes, path, planes: placed.planes() }])?;
+                let served = jpeg.decode(&self.arena, [JpegFile { bytes, path, planes: placed.planes() }])?;
                 Ok(served.first().copied().flatten().map(decoder_of))
             }
             (Work::Rgb(picture), _) => {
