@@ -120,10 +120,13 @@ impl Monitor {
         Report::new(self.started.elapsed(), stages.iter().map(AsRef::as_ref))
     }
 
-    /// Threads behind the source that do not wait for a value, or that will give something without one.
-    fn at_work(&self) -> usize {
+    /// Values that the source has given, where nothing is under way behind it: no thread but the one that asks is at work, and
+    /// every stage has taken what the one before has given.
+    fn inputs_at_rest(&self) -> Option<u64> {
         let stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
-        stages.iter().skip(1).map(|stage| stage.at_work()).sum()
+        let at_work: usize = stages.iter().skip(1).map(|stage| stage.at_work()).sum();
+        let rest = at_work <= 1 && stages.windows(2).all(|pair| pair[0].given() == pair[1].taken());
+        stages.first().filter(|_| rest).map(|source| source.given())
     }
 }
 
@@ -397,7 +400,7 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
                 let (mut work, mut busy) = (counters.begin(inputs.len()), Duration::ZERO);
-                let (mut handled, mut done) = (0, 0);
+                let (mut handled, mut done, mut gave_up) = (0, 0, false);
                 let mut portion = inputs.drain(..);
                 while let Some(input) = portion.next() {
                     stage.process(input, &mut |output| outputs.push(output))?;
@@ -410,6 +413,7 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                     if link.order != Order::Input {
                         // Others may have the rest, each with room for what it gives.
                         link.intake.put_back(portion, counters);
+                        gave_up = true;
                         break;
                     }
                     // What is done waits no longer for the rest.
@@ -423,7 +427,8 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                 busy += counters.finished(work, done, outputs.len());
                 pace.took(handled, busy);
                 place.close(&mut outputs);
-                if stage.is_done() {
+                // The others may have ended before something was put back, which is its own then.
+                if !gave_up && stage.is_done() {
                     break;
                 }
             }

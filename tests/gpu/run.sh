@@ -9,10 +9,10 @@
 # report.json stays where this run does not measure it again.
 #
 # TIME_LIMIT          seconds for everything; what is not done by then is left out or stopped, and said so (default: none)
-# TEST_PROGRAMS       at once in the part tests (default 3)
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
-# SANITIZER_GO_ON     jobs.json of a run of that part whose time ended, in its logs: what was clean is not run again
+# SANITIZER_GO_ON     jobs.json of a run of that part whose time ended, in its logs (a whole path): what was clean is not run again
 # SOAK_SECONDS        seconds of the part soak (default 600)
+# TEST_PROGRAMS       at once in the part tests (default 3)
 # NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
 # OCELLUS_CACHE_DIR   keeps compiled kernels for the next run, which sanitizer saves minutes with (default: none are kept)
 set -uo pipefail
@@ -63,7 +63,7 @@ tests() {
     local program
     for program in "$bin"/gpu_*; do
         while [ "$(jobs -rp | wc -l)" -ge "${TEST_PROGRAMS:-3}" ]; do wait -n; done
-        logged "$(basename "$program")" 300 "$program" &
+        logged "$(basename "$program")" 600 "$program" &
     done
     wait
 }

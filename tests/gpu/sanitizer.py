@@ -67,6 +67,8 @@ PORTS = 10
 PRINTED_CHARACTERS = 8000
 # Seconds between two lines that say how far it is.
 REPORT_S = 30
+# Of the bundle.
+COMMIT = pathlib.Path("commit").read_text().strip() if pathlib.Path("commit").exists() else "unknown"
 
 
 @dataclasses.dataclass
@@ -76,6 +78,7 @@ class Job:
     tool: str | None
     program: pathlib.Path
     test: str
+    commit: str
     seconds: float = 0.0
     status: str = "timed out"
     errors: int = 0
@@ -137,7 +140,7 @@ class Queue:
 
     def add_tools(self, job):
         if job.status in ("passed", "timed out"):
-            jobs = [Job(tool, job.program, job.test, job.seconds) for tool in self.tools]
+            jobs = [Job(tool, job.program, job.test, COMMIT, job.seconds) for tool in self.tools]
             self.ready += [job for job in jobs if job.key not in self.ended]
 
 
@@ -205,7 +208,7 @@ class Run:
             listing = subprocess.run([program, "--list", "--format", "terse"], capture_output=True, text=True, check=True)
             for line in listing.stdout.splitlines():
                 if line.endswith(": test"):
-                    yield Job(None, program, line.removesuffix(": test"))
+                    yield Job(None, program, line.removesuffix(": test"), COMMIT)
 
     def sanitizer(self, job, stem, slot):
         """The command line that runs something under the tool."""
@@ -262,7 +265,8 @@ class Run:
                 job.status = "passed" if process.returncode == 0 else "failed"
             job.seconds = time.monotonic() - started
         # A test's name stands before what it prints.
-        if re.search(r"(^|\.\.\. )skipped ", stem.with_suffix(".out").read_text(errors="replace"), re.MULTILINE):
+        said = stem.with_suffix(".out").read_text(errors="replace")
+        if job.status == "passed" and re.search(r"(^|\.\.\. )skipped ", said, re.MULTILINE):
             job.status = "skipped"
         if job.tool:
             self.count_errors(job)
@@ -391,6 +395,8 @@ def summary(run):
             "failed": plain_failures + statuses["failed"],
             "timed_out": statuses["timed out"],
             "seconds": round(sum(job.seconds for job in jobs), 1),
+            # Where a run went on from that of another one.
+            "commits": dict(collections.Counter(job.commit[:10] for job in jobs if job.status in ("passed", "failed"))),
         }
     return counts
 
@@ -419,10 +425,12 @@ def main():
     started = time.monotonic()
     earlier = read_jobs(arguments.go_on) if arguments.go_on else []
     run = Run(arguments.output.resolve(), tools, arguments.jobs, started + arguments.seconds, earlier)
-    run.everything()
+    try:
+        run.everything()
+    finally:
+        write_jobs(run.output / "jobs.json", run.done)
     counts = summary(run)
     (run.output / "summary.json").write_text(json.dumps(counts, indent=1) + "\n")
-    write_jobs(run.output / "jobs.json", run.done)
     slowest = sorted((job for job in run.done if job.tool), key=lambda job: -job.seconds)[:12]
     if run.room.least_free_mib is not None:
         print(f"least free memory of the GPU: {run.room.least_free_mib} MiB")

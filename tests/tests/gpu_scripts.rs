@@ -156,7 +156,7 @@ fn a_sanitizer_goes_on_where_its_time_ended() {
         let counts = |tool: &str| ["tests", "failed", "timed_out"].map(|key| summary[tool][key].as_u64().unwrap());
         ([counts("memcheck"), counts("initcheck")], ran.lines().count())
     };
-    assert_eq!(sanitizer("first", "6", &[], ""), ([[1, 0, 1], [2, 0, 0]], 7));
+    assert_eq!(sanitizer("first", "25", &[], ""), ([[1, 0, 1], [2, 0, 0]], 7));
     assert_eq!(sanitizer("second", "60", &["--go-on", "first/jobs.json"], "yes"), ([[2, 0, 0], [2, 0, 0]], 1));
 }
 

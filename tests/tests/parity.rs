@@ -256,20 +256,24 @@ fn a_job_that_is_stopped_keeps_its_rows() {
         text(&said.stderr)
     };
     for name in ["rows.jsonl", "rows.csv", "rows.txt"] {
-        let (file, partial) = (folder.path().join(name), folder.path().join(format!("{name}.partial")));
+        let (file, left) = (folder.path().join(name), folder.path().join(format!("{name}.interrupted")));
         let said = stopped(&file, &[]);
-        assert!(said.contains(&format!("{name}.partial has what was compared")), "{said}");
-        let kept = fs::read_to_string(&partial).unwrap();
+        assert!(said.contains(&format!("{name}.interrupted has what was compared")), "{said}");
+        let kept = fs::read_to_string(&left).unwrap();
         assert!(photos()[..2].iter().all(|photo| kept.contains(photo.to_str().unwrap())), "{kept}");
         // The next job does not lose it unasked.
         let again = parity(&["-", "-o"]).arg(&file).stdin(Stdio::null()).output().unwrap();
         assert_eq!(again.status.code(), Some(2));
-        assert!(text(&again.stderr).contains(".partial exists: --overwrite"), "{}", text(&again.stderr));
-        assert_eq!(fs::read_to_string(&partial).unwrap(), kept);
+        assert!(text(&again.stderr).contains(".interrupted exists: --overwrite"), "{}", text(&again.stderr));
+        assert_eq!(fs::read_to_string(&left).unwrap(), kept);
     }
-    fs::write(folder.path().join("rows.csv.partial"), "x").unwrap();
-    stopped(&folder.path().join("rows.csv"), &["--overwrite"]);
-    assert!(fs::read_to_string(folder.path().join("rows.csv.partial")).unwrap().starts_with("path,"));
+    let (file, left) = (folder.path().join("rows.csv"), folder.path().join("rows.csv.interrupted"));
+    fs::write(&left, "x").unwrap();
+    stopped(&file, &["--overwrite"]);
+    assert!(fs::read_to_string(&left).unwrap().starts_with("path,"));
+    // And none stays beside the rows of a whole job.
+    let whole = parity(&[photos()[0].to_str().unwrap(), "--overwrite", "-o"]).arg(&file).output().unwrap();
+    assert!(whole.status.success() && file.exists() && !left.exists(), "{}", text(&whole.stderr));
     // A pipe has them as standard output has.
     let pipe = folder.path().join("pipe.jsonl");
     make_pipe(&pipe);

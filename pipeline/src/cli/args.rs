@@ -105,8 +105,8 @@ pub(super) struct ClassifyArgs {
     #[arg(long, default_value = "input", value_parser = PossibleValuesParser::new(ORDERS).try_map(|name| parse_order(&name)))]
     order: RowOrder,
 
-    /// Threads of each of decoding (with resizing) and the network, which has one a core at most; with a GPU those that read files and decode what it does
-    /// not, at least 4 [default: one a core]
+    /// Threads of decoding (with resizing), and as many of the network, but at most one a core; with a GPU those that read
+    /// files and decode what it does not, at least 4 [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
 

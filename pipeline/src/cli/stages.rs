@@ -130,7 +130,7 @@ impl Stages<'_> {
         let ends = self.ends();
         let batcher = WorkBatcher::new(most_images, most_bytes).with_deadline(ends.deadline.clone());
         let results = self
-            .loaded(self.source(items, ends.window.as_ref())?, reader, batcher, loaders)?
+            .loaded(self.source(items, ends.window.as_ref())?, reader, batcher, loaders, count)?
             .room(gpu::room(count))
             .stage("infer", lanes.clone())?
             .pool("postprocess", (0..count).map(|_| collector()))?;
@@ -153,7 +153,7 @@ impl Stages<'_> {
         let loader = |_| Ok(Load::new(&gpu.device, Some(jpeg), decoder()?)?);
         let loaders = (0..workers).map(loader).collect::<Result<Vec<_>, JobError>>()?;
         let batcher = WorkBatcher::new(most_images, usize::MAX);
-        self.loaded(self.source(items, None)?, self.reader(true), batcher, loaders)?.stage("look", Look)
+        self.loaded(self.source(items, None)?, self.reader(true), batcher, loaders, 1)?.stage("look", Look)
     }
 
     /// From files to batches that `loaders` have brought to a GPU.
@@ -163,15 +163,14 @@ impl Stages<'_> {
         reader: impl Fn() -> Result<Reader, JobError>,
         batcher: WorkBatcher,
         loaders: Vec<L>,
+        gpus: usize,
     ) -> Result<Pipeline<L::Out>, JobError>
     where
         L: Stage<In = PooledVec<Item<Work>>, Out: 'static> + 'static,
     {
         let readers = (0..self.threads.max(READERS)).map(|_| reader()).collect::<Result<Vec<_>, JobError>>()?;
-        // Several may be done at about the same time. (The queue's usual two places starved those of two GPUs for a tenth of
-        // their time.)
-        let batches = loaders.len() / 2;
-        source.pool("read+split", readers)?.room(batches).stage("batch", batcher)?.pool("load", loaders)
+        // With two places for two GPUs their loaders waited for a tenth of the time.
+        source.pool("read+split", readers)?.room(2 * gpus).stage("batch", batcher)?.pool("load", loaders)
     }
 
     /// Makes stages that read a file and see who is to decode it; where a GPU `decodes` JPEG the CPU decodes only what it does not.
@@ -270,7 +269,6 @@ impl Stage for Look {
     fn process(&mut self, outcome: LoadOutcome, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         match outcome {
             LoadOutcome::Loaded(batch) => emit(batch.decoders()),
-            // There is no other lane that could do it again.
             LoadOutcome::TooLarge(_) => {
                 return Err(KernelError::gpu(
                     "no memory for the batches; a smaller --batch or fewer --workers need less",

@@ -132,8 +132,9 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
             LaneInput::Again(works.into_vec())
         };
         emit(Branch { branch: self.lane, value });
-        self.short = if self.load.is_short() { self.short + 1 } else { 0 };
-        if self.short >= SHORT && !self.has_left {
+        self.short = if self.load.take_short() { self.short + 1 } else { 0 };
+        // Once: the last one of a lane goes on trying.
+        if self.short == SHORT && !self.has_left {
             self.has_left = self.alive.leave(self.lane);
             info!(left = self.has_left, "a worker finds no memory for its decoder");
         }

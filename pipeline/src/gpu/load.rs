@@ -126,9 +126,9 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         Ok(())
     }
 
-    /// True where there was no memory for a decoder that its files need.
-    pub(super) fn is_short(&self) -> bool {
-        self.jpeg.as_ref().is_some_and(JpegDecoder::is_short)
+    /// True where there was no memory for a decoder that files need, since this was asked before.
+    pub(super) fn take_short(&mut self) -> bool {
+        self.jpeg.as_mut().is_some_and(JpegDecoder::take_short)
     }
 
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.

@@ -71,6 +71,16 @@ impl Counters {
         self.gave(given);
     }
 
+    /// Values taken so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Values given so far.
+    pub(super) fn given(&self) -> u64 {
+        self.given.load(Relaxed)
+    }
+
     /// A thread waits for a value, and will give nothing before it has one; or it has ended.
     pub(super) fn rests(&self) {
         self.at_work.fetch_sub(1, Relaxed);

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ const WINDOW: u64 = 1 << 16;
 /// How often a source that waits looks whether it should stop.
 const POLL: Duration = Duration::from_millis(50);
 /// How often in a row the job must be found at rest, a tenth of a second apart, until what has not come is lost: a thread that
-/// was woken may get no core for long.
+/// is to hand on what only waits for company may get no core for long.
 const PATIENCE: u32 = 20;
 
 /// How far the source may be ahead of the first item that is not done.
@@ -28,8 +27,6 @@ struct Inner {
     /// Items that are done, without a gap.
     done: Mutex<u64>,
     more: Condvar,
-    /// The source waits.
-    is_full: AtomicBool,
 }
 
 impl Window {
@@ -51,16 +48,14 @@ impl Window {
 
     /// False where `cancel` was set before there was room.
     fn wait_for(&self, id: u64, cancel: &Cancel) -> bool {
-        let Inner { done, more, is_full } = &*self.0;
+        let Inner { done, more } = &*self.0;
         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         while id >= *done + WINDOW {
             if cancel.is_set() {
                 return false;
             }
-            is_full.store(true, Relaxed);
             done = more.wait_timeout(done, POLL).unwrap_or_else(PoisonError::into_inner).0;
         }
-        is_full.store(false, Relaxed);
         true
     }
 
@@ -82,7 +77,7 @@ pub struct InOrder<T> {
     next: u64,
     waiting: VecDeque<Vec<T>>,
     monitor: Monitor,
-    /// How often in a row nothing was found that could still come.
+    /// How often in a row something was missing and nothing under way.
     at_rest: u32,
 }
 
@@ -99,6 +94,7 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
     type Out = T;
 
     fn process(&mut self, item: T, emit: &mut dyn FnMut(T)) -> Result<(), JobError> {
+        self.at_rest = 0;
         if let Some(deadline) = &self.deadline {
             deadline.finished(item.number());
         }
@@ -124,15 +120,11 @@ impl<T: Numbered + Send> Stage for InOrder<T> {
     }
 
     fn idle(&mut self, _: &mut dyn FnMut(T)) -> Result<(), JobError> {
-        // This thread is the only one at work.
-        let rests = self.window.0.is_full.load(Relaxed) && self.monitor.at_work() <= 1;
-        self.at_rest = if rests { self.at_rest + 1 } else { 0 };
-        if self.at_rest < PATIENCE {
-            return Ok(());
-        }
-        let report = self.monitor.report();
-        let came = self.next * self.each as u64 + self.waiting.iter().map(|items| items.len() as u64).sum::<u64>();
-        report.account(came, self.each)
+        let each = self.each as u64;
+        let came = self.next * each + self.waiting.iter().map(|items| items.len() as u64).sum::<u64>();
+        let is_missing = self.monitor.inputs_at_rest().is_some_and(|inputs| inputs * each != came);
+        self.at_rest = if is_missing { self.at_rest + 1 } else { 0 };
+        if self.at_rest < PATIENCE { Ok(()) } else { self.monitor.report().account(came, self.each) }
     }
 }
 

@@ -76,12 +76,18 @@ impl Fixture {
     }
 }
 
-/// The folder of the emulator, where that is the GPU.
+/// The folder of the emulator, for a test that needs it.
 fn emulator() -> Option<PathBuf> {
     if !is_emulated(gpu()?) {
         skip("REQUIRE_EMULATOR", "a real GPU");
         return None;
     }
+    folder_of_emulator()
+}
+
+/// The same, where that is the GPU.
+fn folder_of_emulator() -> Option<PathBuf> {
+    is_emulated(gpu()?).then_some(())?;
     std::env::split_paths(&std::env::var_os("OCELLUS_CUDA_LIBS")?).find(|folder| folder.join("libcuda.so.1").exists())
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tests::skip;
 use tests::trace::{Span, spans};
 
-use super::{Fixture, emulator, photo};
+use super::{Fixture, folder_of_emulator, photo};
 
 #[test]
 fn a_profile_shows_what_the_gpu_did_to_which_images() {
@@ -47,7 +47,7 @@ fn a_profile_shows_what_the_gpu_did_to_which_images() {
 #[test]
 fn metrics_have_the_figures_of_the_gpu() {
     let Some(fixture) = Fixture::new() else { return };
-    let emulator = emulator();
+    let emulator = folder_of_emulator();
     if emulator.as_ref().is_some_and(|folder| !folder.join("libnvidia-ml.so.1").exists()) {
         return skip("REQUIRE_NVML", "an emulator without NVML");
     }

@@ -254,9 +254,10 @@ impl JpegDecoder {
         enqueued.and(waited)
     }
 
-    /// True where files need a decoder that there was no memory for when it was last to be made.
-    pub fn is_short(&self) -> bool {
-        self.batch.is_short() || self.hybrid.is_short()
+    /// True where there was no memory for a decoder that files need, since this was asked before.
+    pub fn take_short(&mut self) -> bool {
+        let [batch, hybrid] = [self.batch.take_short(), self.hybrid.take_short()];
+        batch || hybrid
     }
 
     /// Whether the JPEG engines wait for earlier work of the stream they are given; `None` where there are no engines or

@@ -82,9 +82,13 @@ impl<P: Path> OnDemand<P> {
         }
     }
 
-    /// True where there was no memory for it when it was needed last.
-    pub(super) fn is_short(&self) -> bool {
-        matches!(self, Self::Short)
+    /// True where there was no memory for it since this was asked before.
+    pub(super) fn take_short(&mut self) -> bool {
+        let is_short = matches!(self, Self::Short);
+        if is_short {
+            *self = Self::NotMade;
+        }
+        is_short
     }
 
     /// The decoder and all its memory go, until it is needed again.

@@ -13,7 +13,7 @@ use super::row::ParityRow;
 use super::{ParityArgs, style_of};
 use crate::cli::say;
 use crate::error::{JobError, printable};
-use crate::sink::{is_stream, open_stream, partial_of};
+use crate::sink::{is_stream, open_stream};
 use crate::stage::Cancel;
 
 /// Rows of a table where the user does not say.
@@ -63,6 +63,13 @@ pub(super) struct Output {
     quiet: bool,
 }
 
+/// Where the rows of a job go that was interrupted. (FILE.partial is that of a job of `classify`.)
+fn interrupted_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".interrupted");
+    name.into()
+}
+
 enum Target {
     Stdout,
     Stream(PathBuf, File),
@@ -81,7 +88,7 @@ impl Output {
             None => Target::Stdout,
             Some(file) if is_stream(file) => Target::Stream(file.clone(), open_stream(file, cancel)?),
             Some(file) if !args.overwrite && file.exists() => return exists(file),
-            Some(file) if !args.overwrite && partial_of(file).exists() => return exists(&partial_of(file)),
+            Some(file) if !args.overwrite && interrupted_of(file).exists() => return exists(&interrupted_of(file)),
             Some(file) => {
                 // Tried only: a second signal ends the process, and nothing would remove it.
                 partial_beside(file).map_err(failed(file))?;
@@ -96,7 +103,7 @@ impl Output {
         self.limit
     }
 
-    /// Writes rows, and says the notes. A job that was `interrupted` leaves no file that looks complete but FILE.partial.
+    /// Writes rows, and says the notes. A job that was `interrupted` leaves no file that looks complete but FILE.interrupted.
     pub(super) fn write(&self, rows: &[ParityRow], notes: &[String], interrupted: bool) -> Result<(), JobError> {
         let shown = &rows[..self.limit.min(rows.len())];
         let text = match self.style {
@@ -114,13 +121,19 @@ impl Output {
                 .map_err(|e| JobError::output(format!("cannot write {}", path.display()), e))?,
             Target::File(_) if interrupted && rows.is_empty() => {}
             Target::File(file) if interrupted => {
-                let partial = partial_of(file);
-                self.write_file(&partial, &text).map_err(failed(&partial))?;
+                let kept = interrupted_of(file);
+                self.write_file(&kept, &text).map_err(failed(&kept))?;
                 if !self.quiet {
-                    say(format_args!("{} has what was compared", partial.display()));
+                    say(format_args!("{} has what was compared", kept.display()));
                 }
             }
-            Target::File(file) => self.write_file(file, &text).map_err(failed(file))?,
+            Target::File(file) => {
+                self.write_file(file, &text).map_err(failed(file))?;
+                if self.overwrite {
+                    // What it kept of an earlier job is replaced as well.
+                    let _ = fs::remove_file(interrupted_of(file));
+                }
+            }
         }
         if !self.quiet {
             notes.iter().for_each(say);
