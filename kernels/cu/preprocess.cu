@@ -30,6 +30,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kRows = 32;       // of a strip
 constexpr int kUnits = 4;       // of 8 rows of a strip
 constexpr int kPrecision = 22;  // fractional bits of a weight
+constexpr int kHalf = 1 << (kPrecision - 1);  // what sums begin with so that they are rounded
 constexpr int kInset = 12;      // most columns that an item begins before its first input: multiples of 16 and 4
 // Shared memory begins with the picture, the settings and the item.
 constexpr int kSettingsAt = sizeof(Picture);
@@ -43,13 +44,9 @@ struct Sums {
   int v[3][4];
 };
 
-__device__ __forceinline__ Table table_at(u64 address, int outputs) {
-  const Block* first = (const Block*)address;
-  return Table{first, (const uint4*)(first + (outputs + 15) / 16)};
-}
-
-__device__ __forceinline__ Block block_at(const Table& table, int n) {
-  uint4 words = __ldg((const uint4*)table.blocks + n);
+// Of an axis' table.
+__device__ __forceinline__ Block block_at(u64 table, int n) {
+  uint4 words = __ldg((const uint4*)table + n);
   return Block{(int)words.x, (int)words.y, (int)words.z, (int)words.w};
 }
 
@@ -57,41 +54,69 @@ __device__ __forceinline__ Block block_at(const Table& table, int n) {
 struct Weights {
   u32 digit[3][4];
 
+  // `from` is where a lane's weights are.
   __device__ __forceinline__ explicit Weights(const uint4* from) {
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-      uint4 w = __ldg(from + i * 32 + (threadIdx.x & 31));
+      uint4 w = __ldg(from + i * 32);
       digit[i][0] = w.x, digit[i][1] = w.y, digit[i][2] = w.z, digit[i][3] = w.w;
     }
   }
 };
 
-// One step's products with 32 samples of 8 lines, three channels, added to what `before(channel, i)` gives. The highest digit
-// comes first; shifted by a digit, its product is what the next one's is added to. Arithmetic is modulo 2^32.
-template <class Before>
-__device__ __forceinline__ void start(Sums& sums, const Weights& weights, const u32 (&samples)[3][2], Before before) {
+// Samples of 32 inputs by 8 lines, as operands.
+typedef u32 Samples[3][2];
+
+// Products of three channels with 16 outputs' weights, put together: `digit(products, i)` adds those of digit i, and what they
+// are added to at last is `before(channel, i)`. The highest digit comes first; shifted by a digit, its product is what the
+// next one's is added to. Arithmetic is modulo 2^32.
+template <class Digit, class Before>
+__device__ __forceinline__ void put_together(Sums& sums, Digit digit, Before before) {
   int products[3][4] = {};
-#pragma unroll
-  for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], weights.digit[2], samples[c]);
+  digit(products, 2);
 #pragma unroll
   for (int i = 0; i < 12; ++i) products[i / 4][i % 4] = (int)((u32)products[i / 4][i % 4] * 256);
-#pragma unroll
-  for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], weights.digit[1], samples[c]);
+  digit(products, 1);
 #pragma unroll
   for (int i = 0; i < 12; ++i)
-    sums.v[i / 4][i % 4] = (int)((u32)products[i / 4][i % 4] * 256 + (u32)before(i / 4, i % 4));
+    products[i / 4][i % 4] = (int)((u32)products[i / 4][i % 4] * 256 + (u32)before(i / 4, i % 4));
+  digit(products, 0);
 #pragma unroll
-  for (int c = 0; c < 3; ++c) mma_s8_u8(sums.v[c], weights.digit[0], samples[c]);
+  for (int i = 0; i < 12; ++i) sums.v[i / 4][i % 4] = products[i / 4][i % 4];
 }
 
-// The same, added to the sums.
-__device__ __forceinline__ void multiply(Sums& sums, const Weights& weights, const u32 (&samples)[3][2]) {
-  const Sums before = sums;
-  start(sums, weights, samples, [&](int c, int i) { return before.v[c][i]; });
+// One step's, added to a number.
+__device__ __forceinline__ void start(Sums& sums, const Weights& weights, const Samples& samples, int before) {
+  auto digit = [&](int(&products)[3][4], int i) {
+#pragma unroll
+    for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], weights.digit[i], samples[c]);
+  };
+  put_together(sums, digit, [&](int, int) { return before; });
 }
 
-// What sums begin with so that they are rounded.
-__device__ __forceinline__ int half_of_one(bool rounds) { return rounds ? 1 << (kPrecision - 1) : 0; }
+// Two steps' or one's, added to the sums. The weights are a lane's; `read(to, step)` gives samples.
+template <class Read>
+__device__ __forceinline__ void multiply(Sums& sums, const uint4* weights, bool two, Read read) {
+  Samples samples[2];
+  read(samples[0], 0);
+  if (two) read(samples[1], 1);
+  auto digit = [&](int(&products)[3][4], int i) {
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      if (step > 0 && !two) break;
+      const uint4 w = __ldg(weights + (96 * step + 32 * i));
+      const u32 fragment[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], fragment, samples[step][c]);
+    }
+  };
+  put_together(sums, digit, [&](int c, int i) { return sums.v[c][i]; });
+}
+
+// Where a lane finds the weights of the step whose weights begin at the nth 16 bytes of an axis' table.
+__device__ __forceinline__ const uint4* weights_at(u64 table, int n) {
+  return (const uint4*)table + (u32)(n + (threadIdx.x & 31));
+}
 
 // Sums of a lane on their way between strips, chunks or warps, in shared memory.
 __device__ __forceinline__ void add(Sums& sums, const int* kept) {
@@ -151,6 +176,19 @@ struct Writer {
     wide = step_u == PITCH && (u64)first % 16 == 0;
   }
 
+  // Values of channel i / 2 of the pixels next to one another, i % 2, in one of the two rows.
+  __device__ __forceinline__ void values_of(const Sums& sums, int half, float (&to)[2][3]) const {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      const float sample = (float)cut_u8(sums.v[i / 2][2 * half + i % 2] >> kPrecision);
+      to[i % 2][i / 2] = fmaf(sample, factor[i / 2], shift[i / 2]);
+    }
+  }
+
+  __device__ __forceinline__ Element* place(int tile, int half) const {
+    return first + (8 * tile * (i64)step_u + 8 * half * (i64)step_v);
+  }
+
   // The tile's `tile`th 8 along u.
   __device__ __forceinline__ void store(const Sums& sums, int tile) const {
     if (8 * tile >= left_u) return;
@@ -159,22 +197,30 @@ struct Writer {
     for (int half = 0; half < 2; ++half) {
       if (8 * half >= left_v) break;
       float value[2][3];
-#pragma unroll
-      for (int i = 0; i < 6; ++i) {
-        const float sample = (float)cut_u8(sums.v[i / 2][2 * half + i % 2] >> kPrecision);
-        value[i % 2][i / 2] = fmaf(sample, factor[i / 2], shift[i / 2]);
-      }
-      Element* to = first + (8 * tile * (i64)step_u + 8 * half * (i64)step_v);
-#if (TYPE == 1 || TYPE == 2) && PITCH == 4 && !PLANES
-      if (both && wide) {
-        *(uint4*)to = make_uint4(pack(Element{}, value[0][0], value[0][1]), pack(Element{}, value[0][2], 0.0f),
-                                 pack(Element{}, value[1][0], value[1][1]), pack(Element{}, value[1][2], 0.0f));
-        continue;
-      }
-#endif
+      values_of(sums, half, value);
+      Element* const to = place(tile, half);
       store_pixel(to, plane, value[0]);
       if (both) store_pixel(to + step_u, plane, value[1]);
     }
+  }
+
+  // Both eights.
+  __device__ __forceinline__ void store(const Sums (&sums)[2]) const {
+#if (TYPE == 1 || TYPE == 2) && PITCH == 4 && !PLANES
+    // Two pixels together.
+    if (wide && left_u > 9 && left_v > 8) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float v[2][3];
+        values_of(sums[i % 2], i / 2, v);
+        *(uint4*)place(i % 2, i / 2) = make_uint4(pack(Element{}, v[0][0], v[0][1]), pack(Element{}, v[0][2], 0.0f),
+                                                  pack(Element{}, v[1][0], v[1][1]), pack(Element{}, v[1][2], 0.0f));
+      }
+      return;
+    }
+#endif
+    store(sums[0], 0);
+    store(sums[1], 1);
   }
 };
 
@@ -188,15 +234,13 @@ __device__ __forceinline__ void fill_border(const Settings& s, const Picture& p,
 }
 
 // Shared memory behind the header: a strip's samples, then sums.
-struct Memory {
-  u8* samples;
-  int plane;  // bytes of a channel of the samples
-
-  // 12 sums a lane. Of each task the second pass has two blocks; behind those of all tasks are the first one's.
-  __device__ __forceinline__ int* sums(int block) const {
-    return (int*)(samples + 3 * plane) + block * 12 * 32 + (threadIdx.x & 31);
-  }
-};
+__device__ __forceinline__ u8* samples_of(const Picture& p) { return (u8*)&p + kHeaderBytes; }
+// Bytes of a channel of the samples.
+__device__ __forceinline__ int plane_bytes(const Picture& p) { return kRows * p.line; }
+// A lane's 12 sums. Of each task the second pass has two blocks; behind those of all tasks are the first one's.
+__device__ __forceinline__ int* sums_of(const Picture& p, int block) {
+  return (int*)(samples_of(p) + 3 * plane_bytes(p)) + block * 12 * 32 + (threadIdx.x & 31);
+}
 
 // Sources of a strip, of no rows behind the last one.
 __device__ __forceinline__ Window strip_of(const Item& item, int strip) {
@@ -204,106 +248,157 @@ __device__ __forceinline__ Window strip_of(const Item& item, int strip) {
   return Window{item.left, item.top + kRows * strip, item.columns, rest < kRows ? rest : kRows};
 }
 
-// What one warp does for a strip: 16 outputs along u, from some of the strip's units of 8 rows.
+// Steps go on from the first input: of what they leave behind the end of a chunk there may be nothing.
+__device__ __forceinline__ bool is_last_chunk(const Picture& p, const Item& item) {
+  return item.chunk + p.chunk + kInset >= item.columns;
+}
+__device__ __forceinline__ bool is_last_strip(const Item& item) { return kRows * (item.strip + 1) >= item.rows; }
+
+// Units of 8 rows that a strip has, a bit each.
+__device__ __forceinline__ u32 units_of(const Item& item, int strip) {
+  const u32 units = (u32)(item.rows - kRows * strip + 7) / 8;
+  return (1u << (units < kUnits ? units : kUnits)) - 1;
+}
+
+// What one warp does for a strip: 16 outputs along u, from some of the strip's units.
 struct Task {
   int index;
-  int part;
+  int part;   // of the warps that share the strip's rows
   int group;  // of 16 outputs, within the item
-  int units;  // a bit each
+  u32 units;
 
-  __device__ __forceinline__ Task(const Item& item, int parts, int index)
-      : index(index), part((index >= item.count) + (index >= 2 * item.count) + (index >= 3 * item.count)) {
-    group = index - part * item.count;
-    int share = kUnits / parts;
-    units = ((1 << share) - 1) << (part * share) & ((1 << (strip_of(item, item.strip).rows + 7) / 8) - 1);
+  // ALONE: no warps share rows, and all columns are there at a time.
+  template <bool ALONE>
+  __device__ __forceinline__ static Task make(const Item& item, int parts, int index) {
+    const u32 units = units_of(item, item.strip);
+    if (ALONE) return Task{index, 0, index, units};
+    const int part = (index >= item.count) + (index >= 2 * item.count) + (index >= 3 * item.count);
+    const int share = parts == 1 ? kUnits : parts == 2 ? kUnits / 2 : kUnits / 4;
+    return Task{index, part, index - part * item.count, units & ((1u << share) - 1) << (part * share)};
   }
 };
 
 // The first pass's results of 32 rows: by channel, the lower and the upper 8 outputs, and 16 rows.
 typedef u32 Middle[3][2][2];
 
-// First pass: what a chunk of a strip's samples adds. Results where it is the last chunk.
-__device__ __forceinline__ void pass_across(const Picture& p, const Item& item, const Memory& memory, const Task& task,
-                                            bool last, Middle& middle) {
-  const int g = (threadIdx.x & 31) / 4, t = threadIdx.x & 3, line = p.line, plane = memory.plane;
-  const Table table = table_at(p.across, p.size[0]);
-  const Block block = block_at(table, item.u + task.group);
-  const int chunk = item.chunk, first = chunk / 32, rest = block.steps - first, whole = p.chunk / 32;
-  const int steps = last || rest < whole ? rest : whole;
-  const uint4* const weights = table.weights + (block.first + first) * 96;
-  const u8* const samples = memory.samples + g * line + block.start - item.left - chunk + 32 * first + 4 * t;
-  // Only where warps share the rows there is more than one chunk: these sums are then of one unit.
-  int* const kept = memory.sums(2 * item.count * p.parts + task.part);
-  const int before = half_of_one(chunk == 0);
+// The first pass' results of 16 rows, two units: `compute(sums, unit)` gives what is rounded. Those of the 16 rows before move
+// up.
+template <bool ALONE, class Compute>
+__device__ __forceinline__ void round_rows(u32 units, Middle& middle, Compute compute) {
+  u32 rows[3][2] = {};
+  // The second unit's rows are the upper bytes.
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    u32 rows[3][2] = {};
-    // The second unit's rows are the upper bytes.
-#pragma unroll
-    for (int unit = 2 * half + 1; unit >= 2 * half; --unit) {
-      Sums sums = {};
-      if (task.units >> unit & 1) {
-        const uint4* w = weights;
-        const u8* from = samples + 8 * unit * line;
-        auto read = [&](u32(&to)[3][2]) {
-#pragma unroll
-          for (int i = 0; i < 6; ++i) to[i / 2][i % 2] = *(const u32*)(from + i / 2 * plane + i % 2 * 16);
-        };
-        u32 at[3][2];
-        read(at);
-        start(sums, Weights(w), at, [&](int, int) { return before; });
-#pragma unroll 1
-        for (int step = 1; step < steps; ++step) {
-          w += 96, from += 32;
-          read(at);
-          multiply(sums, Weights(w), at);
-        }
-        if (chunk > 0) add(sums, kept);
-        if (!last) keep(sums, kept);
-      }
+  for (int unit = 1; unit >= 0; --unit) {
+    if (units >> unit & 1) {
+      Sums sums;
+      compute(sums, unit);
 #pragma unroll
       for (int i = 0; i < 6; ++i) {
         const int* v = sums.v[i / 2] + i % 2 * 2;
         rows[i / 2][i % 2] = pack_u8(v[0] >> kPrecision, v[1] >> kPrecision, rows[i / 2][i % 2]);
       }
-    }
+    } else if (!ALONE) {
+      // Where a warp has all of a strip's units, only the last ones are missing.
 #pragma unroll
-    for (int i = 0; i < 6; ++i) middle[i / 2][i % 2][half] = rows[i / 2][i % 2];
+      for (int i = 0; i < 6; ++i) rows[i / 2][i % 2] <<= 16;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 6; ++i) middle[i / 2][i % 2][0] = middle[i / 2][i % 2][1], middle[i / 2][i % 2][1] = rows[i / 2][i % 2];
+}
+
+// First pass: what a chunk of a strip's samples adds. Results where it is the last chunk.
+template <bool ALONE>
+__device__ __forceinline__ void pass_across(const Settings& s, const Picture& p, const Item& item, const Task& task,
+                                            Middle& middle) {
+  const int g = (threadIdx.x & 31) / 4, t = threadIdx.x & 3, line = p.line, plane = plane_bytes(p);
+  const Block block = block_at(p.across, item.u + task.group);
+  const int chunk = ALONE ? 0 : item.chunk, first = (u32)chunk / 32;
+  const uint4* const weights = weights_at(p.across, block.first + 96 * first);
+  const u8* samples = samples_of(p) + g * line + block.start - item.left - chunk + 32 * first + 4 * t;
+  auto read = [&](Samples& to, int unit, int step) {
+    const u8* from = samples + 8 * unit * line + 32 * step;
+#pragma unroll
+    for (int i = 0; i < 6; ++i) to[i / 2][i % 2] = *(const u32*)(from + i / 2 * plane + i % 2 * 16);
+  };
+  if (ALONE && block.steps == 1) {
+    const Weights all(weights);
+    const int half = s.half;
+#pragma unroll
+    for (int first = 0; first < kUnits; first += 2)
+      round_rows<ALONE>(task.units >> first, middle, [&](Sums& sums, int unit) {
+        Samples at;
+        read(at, first + unit, 0);
+        start(sums, all, at, half);
+      });
+    return;
+  }
+  const int rest = block.steps - first, whole = (u32)p.chunk / 32, steps = ALONE || is_last_chunk(p, item) || rest < whole ? rest : whole;
+  // Only where warps share the rows there is more than one chunk: these sums are then of one unit.
+  int* const kept = ALONE ? nullptr : sums_of(p, 2 * item.count * p.parts + task.part);
+  const int before = chunk == 0 ? kHalf : 0;
+  // One more bit, which is the last one after two rounds: a counter would need a register.
+#pragma unroll 1
+  for (u32 units = task.units | 1 << kUnits; units != 1; units >>= 2, samples += 16 * line) {
+    round_rows<ALONE>(units, middle, [&](Sums& sums, int unit) {
+#pragma unroll
+      for (int i = 0; i < 12; ++i) sums.v[i / 4][i % 4] = before;
+#pragma unroll 1
+      for (int step = 0; step < steps; step += ALONE ? 2 : 1)
+        multiply(sums, weights + 96 * step, ALONE && step + 1 < steps, [&](Samples& to, int n) { read(to, unit, step + n); });
+      if (chunk > 0) add(sums, kept);
+      if (!ALONE && !is_last_chunk(p, item)) keep(sums, kept);
+    });
   }
 }
 
 // Second pass: what a strip adds to a task's outputs, which are stored, or left in shared memory for what follows.
-__device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, const Item& item, const Memory& memory,
-                                          const Task& task, const Middle& middle, bool stores, Element* output) {
-  const Table table = table_at(p.down, p.size[1]);
-  const Weights weights(table.weights + (item.step + item.strip) * 96);
-  const int before = half_of_one(item.strip == 0 && task.part == 0);
+template <bool ALONE>
+__device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, const Item& item, const Task& task,
+                                          const Middle& middle, Element* output) {
+  const Weights weights(weights_at(p.down, item.step + 96 * item.strip));
+  const int before = item.strip == 0 && task.part == 0 ? kHalf : 0;
   Sums sums[2];
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
-    const u32 samples[3][2] = {{middle[0][tile][0], middle[0][tile][1]},
-                               {middle[1][tile][0], middle[1][tile][1]},
-                               {middle[2][tile][0], middle[2][tile][1]}};
-    start(sums[tile], weights, samples, [&](int, int) { return before; });
-    if (item.strip > 0) add(sums[tile], memory.sums(2 * task.index + tile));
+    const Samples samples = {{middle[0][tile][0], middle[0][tile][1]},
+                             {middle[1][tile][0], middle[1][tile][1]},
+                             {middle[2][tile][0], middle[2][tile][1]}};
+    start(sums[tile], weights, samples, before);
+    if (item.strip > 0) add(sums[tile], sums_of(p, 2 * task.index + tile));
   }
-  if (stores) {
-    const Writer writer(s, p, output, 16 * (item.u + task.group), 16 * item.v);
-    writer.store(sums[0], 0);
-    writer.store(sums[1], 1);
+  if (ALONE && is_last_strip(item)) {
+    Writer(s, p, output, 16 * (item.u + task.group), 16 * item.v).store(sums);
   } else {
-    keep(sums[0], memory.sums(2 * task.index));
-    keep(sums[1], memory.sums(2 * task.index + 1));
+    keep(sums[0], sums_of(p, 2 * task.index));
+    keep(sums[1], sums_of(p, 2 * task.index + 1));
+  }
+}
+
+// Both passes over what of a strip is in shared memory.
+template <bool ALONE>
+__device__ __forceinline__ void do_tasks(const Settings& s, const Picture& p, const Item& item, Element* output) {
+#pragma unroll 1
+  for (int first = 0; first < item.count * (ALONE ? 1 : p.parts); first += kWarps) {
+    const int index = first + threadIdx.x / 32;
+    if (index >= item.count * (ALONE ? 1 : p.parts)) return;
+    const Task task = Task::make<ALONE>(item, p.parts, index);
+    Middle middle = {};
+    pass_across<ALONE>(s, p, item, task, middle);
+    // So that nothing is kept in registers from one to the next.
+    __syncwarp();
+    if (ALONE || is_last_chunk(p, item)) pass_down<ALONE>(s, p, item, task, middle, output);
+    __syncwarp();
   }
 }
 
 // Adds up what the warps that shared rows have made, and stores it.
-__device__ __forceinline__ void join_parts(const Settings& s, const Picture& p, const Item& item, const Memory& memory,
+__device__ __forceinline__ void join_parts(const Settings& s, const Picture& p, const Item& item,
                                            Element* output) {
   for (int tile = threadIdx.x / 32; tile < 2 * item.count; tile += kWarps) {
     Sums sums = {};
 #pragma unroll 1
-    for (int part = 0; part < p.parts; ++part) add(sums, memory.sums(2 * item.count * part + tile));
+    for (int part = 0; part < p.parts; ++part) add(sums, sums_of(p, 2 * item.count * part + tile));
     Writer(s, p, output, 16 * item.u + 8 * tile, 16 * item.v).store(sums, 0);
   }
 }
@@ -336,35 +431,38 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     fill_border(s, p, output, item);
     return;
   }
-  const Memory memory = {shared + kHeaderBytes, kRows * p.line};
   while (true) {
-    Window window = strip_of(item, item.strip);
-    // A step may begin up to 15 columns behind its chunk's start, and then ends behind the chunk's end.
-    const int rest = item.columns - item.chunk;
-    window.u += item.chunk;
-    window.columns = p.chunk + 16 < rest ? p.chunk + 16 : rest;
-    load_window(p, s, window, memory.samples, memory.plane);
+    load_window(p, s, item.window, samples_of(p), plane_bytes(p));
     __syncthreads();
-    // Steps go on from the first input: of what they leave behind the end of a chunk there may be nothing.
-    const bool last_chunk = item.chunk + p.chunk + kInset >= item.columns;
-    const bool last_strip = kRows * (item.strip + 1) >= item.rows;
-    if (last_chunk && !last_strip) prefetch_window(p, strip_of(item, item.strip + 1));
-    for (int index = threadIdx.x / 32; index < item.count * p.parts; index += kWarps) {
-      const Task task(item, p.parts, index);
-      Middle middle;
-      pass_across(p, item, memory, task, last_chunk, middle);
-      if (last_chunk) pass_down(s, p, item, memory, task, middle, last_strip && p.parts == 1, output);
+    if (p.parts == 1) {
+      do_tasks<true>(s, p, item, output);
+    } else {
+      do_tasks<false>(s, p, item, output);
     }
-    if (last_chunk && last_strip) break;
+    // What the next strip needs, or the block that comes when this one is done. The last warp has the fewest tasks.
+    if (threadIdx.x / 32 == kWarps - 1) {
+      if (!is_last_strip(item)) {
+        if (is_last_chunk(p, item)) prefetch_window(p, strip_of(item, item.strip + 1));
+      } else if (blockIdx.x + s.resident < gridDim.x) {
+        const Item& next = items[blockIdx.x + s.resident];
+        if (next.count > 0) prefetch_window(pictures[next.picture], strip_of(next, 0));
+      }
+    }
+    const bool last_chunk = is_last_chunk(p, item), last = last_chunk && is_last_strip(item);
     __syncthreads();
+    if (last) break;
     // In shared memory: the registers are needed for other things.
     if (threadIdx.x == 0) {
       item.strip += last_chunk;
       item.chunk = last_chunk ? 0 : item.chunk + p.chunk;
+      item.window = strip_of(item, item.strip);
+      item.window.u += item.chunk;
+      // A step may begin up to 15 columns behind its chunk's start, and then ends behind the chunk's end.
+      const int rest = item.columns - item.chunk;
+      item.window.columns = p.chunk + 16 < rest ? p.chunk + 16 : rest;
     }
     __syncthreads();
   }
   if (p.parts == 1) return;
-  __syncthreads();
-  join_parts(s, p, item, memory, output);
+  join_parts(s, p, item, output);
 }

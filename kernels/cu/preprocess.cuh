@@ -14,8 +14,10 @@ struct Settings {
   int width;        // of the network's input
   int height;
   int reversed;  // blue first
+  u32 resident;  // thread blocks that run at the same time, about
   // Numbers that instructions want in registers. Were they known to the compiler, it would put them there each time.
   u32 f16_bytes;  // 0x6564: upper bytes of 1024 + x and of 1280 + x in binary16, x from 0 to 255
+  u32 half;       // 2097152: what sums begin with so that they are rounded
   u32 minus_f16;  // 0x9b009b00: what makes x of the bits of 1280 + x, twice
 };
 
@@ -23,8 +25,8 @@ enum Format { kRgb, kGray, kPlanar, kNv12 };
 
 struct Picture {
   u64 plane[3];
-  u64 across;  // Table of the first pass
-  u64 down;    // Table of the second pass
+  u64 across;  // table of the first pass: its Blocks, then weights
+  u64 down;    // table of the second pass
   u64 image;   // first element of its place in the output
   u64 first;   // element of its first output there
   u32 pitch[3];
@@ -36,10 +38,9 @@ struct Picture {
   int shift_x;  // log2 of luma columns and rows a chroma sample
   int shift_y;
   int smooth;          // chroma is interpolated along rows
-  int near_weight;     // of the nearer and the next chroma row; sums of all weights are 256
-  int far_weight;
-  int row_bias[2];     // added to the sums of even and odd rows
-  int odd_bias;        // added in odd columns, where chroma is interpolated along rows
+  u32 near_weight;     // where chroma is not: of the nearer and the next chroma row; they add up to 256
+  u32 far_weight;
+  u32 row_bias[2];     // added to the sums of even and odd rows, twice 16 bits
   int swap;            // (x, y) is (v, u)
   int flip_x;          // x counts from the far end
   int flip_y;
@@ -49,6 +50,7 @@ struct Picture {
   int line;        // bytes of a row of samples in shared memory
   int chunk;       // columns that are in shared memory at a time
   int parts;       // warps that share the rows of a strip between them: 1, 2 or 4
+  int unused;
 };
 
 // Inputs of 16 neighbouring outputs of an axis.
@@ -56,15 +58,17 @@ struct Block {
   int start;   // first input, a multiple of 4 for the first pass
   int extent;  // inputs
   int steps;   // of 32 inputs
-  int first;   // step that the weights of the first one are
+  int first;   // where the weights of the first step are: 16 bytes of the table before them
 };
 
-// Blocks, then weights: for each step three digits of radix 256, each as the fragments of a matrix of 16 outputs by 32
-// inputs, 16 bytes a lane. The second pass takes its inputs as the first one leaves them in the lanes: byte i of the word
-// of inputs 4 t to 4 t + 3 is row 2 t + i % 2 + 8 (i / 2), and rows from 16 on likewise.
-struct Table {
-  const Block* blocks;
-  const uint4* weights;
+// Weights are for each step three digits of radix 256, each as the fragments of a matrix of 16 outputs by 32 inputs, 16
+// bytes a lane. The second pass takes its inputs as the first one leaves them in the lanes: byte i of the word of inputs
+// 4 t to 4 t + 3 is row 2 t + i % 2 + 8 (i / 2), and rows from 16 on likewise.
+
+// A rectangle of samples: columns u, rows v.
+struct Window {
+  int u, v;
+  int columns, rows;
 };
 
 // Work of a thread block: outputs of 16 `count` along u from block `u` on, and of block `v` along v; or border.
@@ -77,9 +81,10 @@ struct Item {
   int columns;  // from there on
   int top;      // first source row
   int rows;     // from there on
-  int step;     // of the table `down`, the first one of block `v`
+  int step;     // `first` of block `v` of the table `down`
   // Where a thread block is, in its copy; zero at first.
   int strip;
   int chunk;  // column of it, from `left` on
   int unused;
+  Window window;  // what of the source is in shared memory; the first one at first
 };

@@ -20,7 +20,7 @@ use crate::picture::PictureDesc;
 use crate::preprocess::place::check;
 use crate::preprocess::{PreprocessDesc, Transform};
 use crate::tensor::{DType, Layout};
-use plan::{Batch, Cut, PicturePlan, check_output, settings, shared_budget_bytes};
+use plan::{Batch, PicturePlan, Planned, check_output, resident_blocks, settings, shared_budget_bytes};
 use upload::{Slot, Tables};
 
 /// Threads of a block.
@@ -106,11 +106,13 @@ pub struct GpuPreprocess {
     function: Function,
     /// Most of a block.
     shared_bytes: usize,
+    /// Blocks that the device runs at the same time, about.
+    resident_blocks: usize,
     desc: PreprocessDesc,
     output: OutputFormat,
     max_batch: usize,
     settings: Vec<u8>,
-    plans: HashMap<PictureDesc, Arc<(PicturePlan, Cut)>>,
+    plans: HashMap<PictureDesc, Arc<Planned>>,
     tables: Tables,
     slots: Vec<Slot>,
     next: usize,
@@ -120,7 +122,7 @@ pub struct GpuPreprocess {
 /// What belongs to the last batch, in memory that is used again for the next one.
 #[derive(Default)]
 struct Scratch {
-    plans: Vec<Arc<(PicturePlan, Cut)>>,
+    plans: Vec<Arc<Planned>>,
     /// Of the tables of each picture's axes.
     addresses: Vec<u64>,
     batch: Batch,
@@ -141,8 +143,10 @@ impl GpuPreprocess {
     ) -> Result<Self, KernelError> {
         check(&desc)?;
         check_output(&output)?;
-        let settings = settings(&desc, &output)?;
-        let shared_bytes = shared_budget_bytes(stream.device().facts().shared_bytes as usize);
+        let facts = stream.device().facts();
+        let resident_blocks = resident_blocks(facts);
+        let settings = settings(&desc, &output, resident_blocks)?;
+        let shared_bytes = shared_budget_bytes(facts.shared_bytes as usize);
         let kernel = output.kernel();
         let cubins = jit.compile(std::slice::from_ref(&kernel))?;
         let cubin = cubins.first().ok_or_else(|| KernelError::gpu("no kernel was compiled"))?;
@@ -153,6 +157,7 @@ impl GpuPreprocess {
             stream: stream.clone(),
             function,
             shared_bytes,
+            resident_blocks,
             desc,
             output,
             max_batch,
@@ -199,8 +204,8 @@ impl GpuPreprocess {
         for picture in pictures {
             plans.push(self.plan(&picture.desc)?);
         }
-        self.tables.place(plans.iter().flat_map(|plan| &plan.0.axes), addresses)?;
-        batch.fill(&self.desc, &self.output, &self.settings, plans, |i| {
+        self.tables.place(plans.iter().flat_map(|plan| &plan.plan.axes), addresses)?;
+        batch.fill(&self.desc, &self.output, &self.settings, (plans, self.resident_blocks), |i| {
             let planes = pictures[i].planes.map(|plane| (plane.address, plane.pitch_bytes));
             (planes, [addresses[2 * i], addresses[2 * i + 1]])
         });
@@ -214,7 +219,7 @@ impl GpuPreprocess {
         }
         launched?;
         transforms.clear();
-        transforms.extend(plans.iter().map(|plan| plan.0.placed.transform));
+        transforms.extend(plans.iter().map(|plan| plan.plan.placed.transform));
         self.scratch = scratch;
         Ok(&self.scratch.transforms)
     }
@@ -249,14 +254,13 @@ impl GpuPreprocess {
         self.plan(picture).map(|_| ())
     }
 
-    fn plan(&mut self, picture: &PictureDesc) -> Result<Arc<(PicturePlan, Cut)>, KernelError> {
+    fn plan(&mut self, picture: &PictureDesc) -> Result<Arc<Planned>, KernelError> {
         if let Some(plan) = self.plans.get(picture) {
             return Ok(Arc::clone(plan));
         }
         let plan = PicturePlan::new(&self.desc, picture)?;
         let [across, down] = [self.tables.get(&plan.axes[0])?, self.tables.get(&plan.axes[1])?];
-        let cut = Cut::new(&plan.placed, &self.desc, [&across, &down], self.shared_bytes);
-        let plan = Arc::new((plan, cut));
+        let plan = Arc::new(Planned::new(plan, &self.desc, [&across, &down], self.shared_bytes));
         if self.plans.len() >= KNOWN_PLANS {
             self.plans.clear();
         }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::device::Facts;
 use super::table::{AxisKey, AxisTable, Block, INPUTS, Pass};
 use super::{OutputFormat, THREADS};
 use crate::error::KernelError;
@@ -19,8 +20,11 @@ const HEADER_BYTES: usize = 320;
 const STRIP: usize = 32;
 /// Rows of a strip that a warp resamples at a time.
 const UNIT: usize = 8;
-/// Most blocks of outputs side by side.
-const MAX_BLOCKS: usize = 16;
+/// Most blocks of outputs side by side: where a launch has work enough for every multiprocessor, twice as many as a thread
+/// block has warps, which costs less in all; else as many.
+const MAX_BLOCKS: [usize; 2] = [2 * WARPS, WARPS];
+/// There is work enough where every multiprocessor has at least this many times as many thread blocks as run at a time.
+const ENOUGH_ROUNDS: usize = 4;
 /// Bytes of the sums of 16 outputs by 8 lines.
 const SUMS_BYTES: usize = 12 * 32 * 4;
 /// Pixels that are read at a time.
@@ -35,11 +39,22 @@ pub(super) fn shared_budget_bytes(device_bytes: usize) -> usize {
     const MOST: usize = 72 << 10;
     (device_bytes / 2).saturating_sub(1 << 10).min(MOST)
 }
+
+/// Blocks that a device runs at the same time, about: as many as fit by their registers.
+pub(super) fn resident_blocks(facts: &Facts) -> usize {
+    let of_multiprocessor = if (facts.arch.major, facts.arch.minor) == (9, 0) { 3 } else { 2 };
+    of_multiprocessor * facts.multiprocessors as usize
+}
+
 /// Output rows that a block fills with the border's value.
 const BORDER_ROWS: usize = 16;
 
-/// `Settings` of `preprocess.cuh`.
-pub(super) fn settings(desc: &PreprocessDesc, output: &OutputFormat) -> Result<Vec<u8>, KernelError> {
+/// `Settings` of `preprocess.cuh`, for a GPU that runs about as many thread blocks at a time.
+pub(super) fn settings(
+    desc: &PreprocessDesc,
+    output: &OutputFormat,
+    resident_blocks: usize,
+) -> Result<Vec<u8>, KernelError> {
     let step = if output.dtype == DType::I8 { output.step } else { 1.0 };
     let constants = constants(desc)?.map(|(factor, shift)| (factor / step, shift / step));
     let fill = if let ResizeRule::Letterbox { fill, .. } = desc.resize { fill } else { [0; 3] };
@@ -49,7 +64,7 @@ pub(super) fn settings(desc: &PreprocessDesc, output: &OutputFormat) -> Result<V
     words.floats(constants.map(|(_, shift)| shift));
     words.floats(border);
     words.numbers([desc.width_px, desc.height_px, usize::from(desc.colour == ColourOrder::Bgr)]);
-    words.numbers([0x6564, 0x9b00_9b00]);
+    words.numbers([resident_blocks, 0x6564, 1 << 21, 0x9b00_9b00]);
     Ok(words.0)
 }
 
@@ -64,10 +79,6 @@ impl Words {
 
     fn addresses<const N: usize>(&mut self, values: [u64; N]) {
         self.0.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    }
-
-    fn signed(&mut self, value: i32) {
-        self.0.extend(value.to_le_bytes());
     }
 
     fn numbers<const N: usize>(&mut self, values: [usize; N]) {
@@ -85,9 +96,23 @@ pub(super) struct PicturePlan {
     pub(super) axes: [AxisKey; 2],
 }
 
+/// A picture's plan and how it is cut, coarsely and finely.
+pub(super) struct Planned {
+    pub(super) plan: PicturePlan,
+    cuts: [Cut; 2],
+}
+
+impl Planned {
+    /// Of whose axes these are the tables, for blocks of up to `budget_bytes` of shared memory.
+    pub(super) fn new(plan: PicturePlan, desc: &PreprocessDesc, tables: [&AxisTable; 2], budget_bytes: usize) -> Self {
+        let cuts = MAX_BLOCKS.map(|most| Cut::new(&plan.placed, desc, tables, (most, budget_bytes)));
+        Self { plan, cuts }
+    }
+}
+
 /// How a picture is cut into blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+struct Cut {
     /// Blocks of outputs along u that a thread block makes.
     blocks: usize,
     /// Bytes of a row of samples in shared memory.
@@ -96,33 +121,34 @@ pub(super) struct Cut {
     chunk: usize,
     /// Warps that share the rows of a strip.
     parts: usize,
-    pub(super) shared_bytes: usize,
+    shared_bytes: usize,
     /// Source samples that a thread block reads, for the order of work.
     cost: usize,
     /// `Item`s of `preprocess.cuh` behind their first word.
     items: Vec<Item>,
 }
 
-/// Words of an `Item`.
-const ITEM_WORDS: usize = 12;
-
 /// An `Item` but for its first word, the picture.
-type Item = [usize; ITEM_WORDS - 1];
+type Item = [[usize; 5]; 3];
+/// Words of an `Item`.
+const ITEM_WORDS: usize = 16;
 
 impl Cut {
-    /// Cuts a picture, of whose axes these are the tables, for blocks of up to `budget_bytes` of shared memory.
-    pub(super) fn new(
-        placed: &Placement,
-        desc: &PreprocessDesc,
-        [across, down]: [&AxisTable; 2],
-        budget_bytes: usize,
-    ) -> Self {
-        let mut cut = Self::largest(across, down, budget_bytes);
+    /// Cuts a picture, of whose axes these are the tables, with so many blocks side by side at most, for so many bytes of
+    /// shared memory.
+    fn new(placed: &Placement, desc: &PreprocessDesc, [across, down]: [&AxisTable; 2], most: (usize, usize)) -> Self {
+        let mut cut = Self::largest(across, down, most);
         for (v, down) in down.blocks.iter().enumerate() {
             for (n, across) in across.blocks.chunks(cut.blocks).enumerate() {
                 let columns = sources(across);
                 let (left, wide, top, rows) = (columns.start, columns.len(), down.start, down.extent);
-                cut.items.push([across.len(), n * cut.blocks, v, left, wide, top, rows, down.first, 0, 0, 0]);
+                let (count, first, step) = (across.len(), n * cut.blocks, down.first);
+                let (columns_at_first, rows_at_first) = (wide.min(cut.chunk + PIXELS), rows.min(STRIP));
+                cut.items.push([
+                    [count, first, v, left, wide],
+                    [top, rows, step, 0, 0],
+                    [0, left, top, columns_at_first, rows_at_first],
+                ]);
             }
         }
         cut.add_border(placed, desc);
@@ -136,7 +162,7 @@ impl Cut {
         let mut add = |part: usize, rows: Range<usize>| {
             let count = |first: usize| BORDER_ROWS.min(rows.end - first);
             let items =
-                rows.clone().step_by(BORDER_ROWS).map(|first| [part, first, count(first), 0, 0, 0, 0, 0, 0, 0, 0]);
+                rows.clone().step_by(BORDER_ROWS).map(|first| [[part, first, count(first), 0, 0], [0; 5], [0; 5]]);
             self.items.extend(items);
         };
         add(whole, 0..row);
@@ -150,7 +176,7 @@ impl Cut {
     }
 
     /// The largest cut whose blocks fit, or [`CHUNK`] columns at a time; without items.
-    fn largest(across: &AxisTable, down: &AxisTable, budget_bytes: usize) -> Self {
+    fn largest(across: &AxisTable, down: &AxisTable, (most_blocks, budget_bytes): (usize, usize)) -> Self {
         let all = across.blocks.len();
         let strips = down.blocks.iter().map(|block| block.steps).max().unwrap_or(1);
         let rows = down.blocks.iter().map(|block| block.extent).max().unwrap_or(1);
@@ -169,7 +195,7 @@ impl Cut {
             let (chunk, cost) = (columns.next_multiple_of(INPUTS), rows * columns);
             Self { blocks, line, chunk, parts, shared_bytes, cost, items: Vec::new() }
         };
-        for most in (1..=MAX_BLOCKS.min(all)).rev() {
+        for most in (1..=most_blocks.min(all)).rev() {
             let blocks = all.div_ceil(all.div_ceil(most));
             let wide = across.blocks.chunks(blocks).map(width).max().unwrap_or(1);
             let whole = cut(blocks, wide, false);
@@ -227,14 +253,14 @@ impl PicturePlan {
         to.numbers(chroma.shift);
         to.numbers([usize::from(chroma.smooth)]);
         to.numbers(chroma.weights);
-        to.numbers(chroma.row_bias);
-        to.signed(chroma.odd_bias);
+        // Two samples are added to side by side.
+        to.numbers(chroma.row_bias.map(|bias| bias * 0x0001_0001));
         to.numbers([usize::from(swap), flip_x, flip_y]);
         to.numbers(self.size());
         let [step_x, step_y] = [place.pixel, place.width * place.pixel];
         to.numbers(if self.vertical_first { [step_y, step_x] } else { [step_x, step_y] });
         to.numbers([column, column + width]);
-        to.numbers([cut.line, cut.chunk, cut.parts]);
+        to.numbers([cut.line, cut.chunk, cut.parts, 0]);
     }
 }
 
@@ -259,36 +285,19 @@ fn odd_line(bytes: usize) -> usize {
 /// How the kernel interpolates chroma, in units of 1 / 256: see [`crate::cpu::planes`].
 struct Chroma {
     shift: [usize; 2],
+    /// Along rows, and then with weights that the kernel knows.
     smooth: bool,
     weights: [usize; 2],
-    /// Added to each sum of two rows. Of columns, four of these sums are added up.
+    /// Added to each sum of two rows.
     row_bias: [usize; 2],
-    odd_bias: i32,
 }
 
 impl Chroma {
     fn new(desc: &PictureDesc) -> Self {
         let factors = desc.chroma_factors().unwrap_or([1; 2]);
-        let repeated = Self {
-            shift: factors.map(|factor| factor.ilog2() as usize),
-            smooth: false,
-            weights: [256, 0],
-            row_bias: [0; 2],
-            odd_bias: 0,
-        };
-        let wide = desc.chroma_size()[0] > 2;
-        match factors {
-            // 8 / 16 in even columns, 7 / 16 in odd ones.
-            [2, 2] if wide => {
-                Self { smooth: true, weights: [48, 16], row_bias: [128 / 4; 2], odd_bias: 112 - 128, ..repeated }
-            }
-            // 1 / 4 and 2 / 4.
-            [2, 1] if wide => {
-                Self { smooth: true, weights: [64, 0], row_bias: [64 / 4; 2], odd_bias: 128 - 64, ..repeated }
-            }
-            [1, 2] => Self { weights: [192, 64], row_bias: [64, 128], ..repeated },
-            _ => repeated,
-        }
+        let smooth = factors[0] == 2 && factors[1] <= 2 && desc.chroma_size()[0] > 2;
+        let (weights, row_bias) = if factors == [1, 2] { ([192, 64], [64, 128]) } else { ([256, 0], [0; 2]) };
+        Self { shift: factors.map(|factor| factor.ilog2() as usize), smooth, weights, row_bias }
     }
 }
 
@@ -322,7 +331,7 @@ impl Batch {
         desc: &PreprocessDesc,
         output: &OutputFormat,
         settings: &[u8],
-        pictures: &[Arc<(PicturePlan, Cut)>],
+        (pictures, resident_blocks): (&[Arc<Planned>], usize),
         mut addresses: impl FnMut(usize) -> ([(u64, u32); 3], [u64; 2]),
     ) {
         let Self { words, order, .. } = self;
@@ -332,24 +341,29 @@ impl Batch {
         self.pictures_at = words.0.len();
         let image = desc.width_px * desc.height_px * output.pitch;
         let pixel = if output.layout == Layout::Nchw { 1 } else { output.pitch };
+        let coarse: usize = pictures.iter().map(|picture| picture.cuts[0].items.len()).sum();
+        let size = usize::from(coarse < ENOUGH_ROUNDS * resident_blocks);
+        let cut = |i: usize| &pictures[i].cuts[size];
         for (i, picture) in pictures.iter().enumerate() {
-            let (plan, cut) = picture.as_ref();
             let (planes, tables) = addresses(i);
-            plan.write(words, cut, &Place { image: i * image, pixel, width: desc.width_px }, planes, tables);
+            let place = Place { image: i * image, pixel, width: desc.width_px };
+            picture.plan.write(words, cut(i), &place, planes, tables);
         }
         self.items_at = words.0.len();
         order.clear();
         order.extend(0..pictures.len());
         // Those that take as long as one another in their order; a stable sort takes memory.
-        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(pictures[i].1.cost), i));
+        order.sort_unstable_by_key(|&i| (std::cmp::Reverse(cut(i).cost), i));
         for &i in &*order {
-            for item in &pictures[i].1.items {
+            for item in &cut(i).items {
                 words.numbers([i]);
-                words.numbers(*item);
+                for part in item {
+                    words.numbers(*part);
+                }
             }
         }
         self.items = (words.0.len() - self.items_at) / (4 * ITEM_WORDS);
-        self.shared_bytes = pictures.iter().map(|picture| picture.1.shared_bytes).max().unwrap_or(HEADER_BYTES);
+        self.shared_bytes = (0..pictures.len()).map(|i| cut(i).shared_bytes).max().unwrap_or(HEADER_BYTES);
     }
 }
 
@@ -385,11 +399,13 @@ mod tests {
             let budget_bytes = shared_budget_bytes(device_kib << 10);
             for columns in [1, 31, 300, 385, 386, 387, 640, 5000] {
                 for (count, rows) in [(1, 1), (1, 8), (1, 500), (2, 32), (5, 33), (16, 8), (40, 100)] {
-                    let cut = Cut::largest(&axis(count, columns), &axis(1, rows), budget_bytes);
-                    assert!(
-                        cut.shared_bytes <= budget_bytes,
-                        "{device_kib} KiB, {count} x {columns} x {rows}: {cut:?}"
-                    );
+                    for most in MAX_BLOCKS {
+                        let cut = Cut::largest(&axis(count, columns), &axis(1, rows), (most, budget_bytes));
+                        assert!(
+                            cut.shared_bytes <= budget_bytes && cut.blocks <= most,
+                            "{device_kib} KiB, {count} x {columns} x {rows}: {cut:?}"
+                        );
+                    }
                 }
             }
         }

@@ -55,7 +55,7 @@ pub(super) struct Block {
     pub(super) extent: usize,
     /// Steps of [`INPUTS`] inputs.
     pub(super) steps: usize,
-    /// Step of the table that is the block's first.
+    /// Where the weights of its first step are in the table, in units of 16 bytes.
     pub(super) first: usize,
 }
 
@@ -70,8 +70,10 @@ impl AxisTable {
     /// Where a weight is 2 or more, which no filter has.
     pub(super) fn new(key: &AxisKey) -> Result<Self, KernelError> {
         let outputs = key.axis.weights();
-        let mut blocks = Vec::with_capacity(outputs.len().div_ceil(OUTPUTS));
-        let mut first = 0;
+        let count = outputs.len().div_ceil(OUTPUTS);
+        let mut blocks = Vec::with_capacity(count);
+        // Behind the blocks, 16 bytes each.
+        let mut first = count;
         for outputs in outputs.chunks(OUTPUTS) {
             let start = outputs.iter().map(|(first, _)| *first).min().unwrap_or(0);
             let start = start / key.pass.alignment() * key.pass.alignment();
@@ -79,9 +81,9 @@ impl AxisTable {
             let extent = end.saturating_sub(start);
             let steps = extent.div_ceil(INPUTS);
             blocks.push(Block { start, extent, steps, first });
-            first += steps;
+            first += steps * DIGITS * MATRIX_BYTES / 16;
         }
-        let mut bytes = Vec::with_capacity(blocks.len() * 16 + first * DIGITS * MATRIX_BYTES);
+        let mut bytes = Vec::with_capacity(first * 16);
         for block in &blocks {
             for value in [block.start, block.extent, block.steps, block.first] {
                 bytes.extend_from_slice(&(value as u32).to_le_bytes());
