@@ -1,77 +1,49 @@
 //! Values that travel with a batch and come back to be used again.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// A value away from home.
 pub(super) struct Lent<T> {
     value: T,
-    away: Away<T>,
+    home: Sender<Lent<T>>,
 }
 
 /// Where lent values come back to.
-pub(super) struct Home<T>(Arc<Shelf<T>>);
-
-struct Shelf<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
-}
-
-struct State<T> {
-    /// What is at home, in the order in which it came back.
-    here: VecDeque<T>,
-    away: usize,
-}
-
-/// Stands for a value until it is back, or dropped on its way.
-struct Away<T>(Arc<Shelf<T>>);
-
-impl<T> Shelf<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+pub(super) struct Home<T>(Receiver<Lent<T>>);
 
 impl<T> Home<T> {
     /// A home of these values.
     pub(super) fn new(values: impl IntoIterator<Item = T>) -> Self {
-        let state = State { here: values.into_iter().collect(), away: 0 };
-        Self(Arc::new(Shelf { state: Mutex::new(state), changed: Condvar::new() }))
+        let values: Vec<_> = values.into_iter().collect();
+        // With room for all: one without bounds allocates every now and then.
+        let (home, returned) = bounded(values.len());
+        for value in values {
+            // The receiver is here, and nobody waits.
+            let _ = home.send(Lent { value, home: home.clone() });
+        }
+        Self(returned)
     }
 
     /// A value; waits until one is there. `None` when none will ever come back: they were dropped on their way, because
     /// the job failed.
     pub(super) fn take(&self) -> Option<Lent<T>> {
-        let is_awaited = |state: &mut State<T>| state.here.is_empty() && state.away > 0;
-        let state = self.0.changed.wait_while(self.0.lock(), is_awaited);
-        self.lend(state.unwrap_or_else(PoisonError::into_inner))
+        self.0.recv().ok()
     }
 
     /// A value, if one is there.
     pub(super) fn take_now(&self) -> Option<Lent<T>> {
-        self.lend(self.0.lock())
-    }
-
-    fn lend(&self, mut state: MutexGuard<'_, State<T>>) -> Option<Lent<T>> {
-        let value = state.here.pop_front()?;
-        state.away += 1;
-        Some(Lent { value, away: Away(Arc::clone(&self.0)) })
+        self.0.try_recv().ok()
     }
 }
 
 impl<T> Lent<T> {
-    /// Brings the value home.
+    /// Sends the value home.
     pub(super) fn give_back(self) {
-        let Self { value, away } = self;
-        away.0.lock().here.push_back(value);
-    }
-}
-
-impl<T> Drop for Away<T> {
-    fn drop(&mut self) {
-        self.0.lock().away -= 1;
-        self.0.changed.notify_all();
+        let home = self.home.clone();
+        // Fails only when home is gone, and never waits.
+        let _ = home.send(self);
     }
 }
 
@@ -107,25 +79,5 @@ mod tests {
         let b = home.take_now().unwrap();
         drop(b);
         assert!(home.take().is_none());
-    }
-
-    #[test]
-    fn who_waits_sees_what_comes_back_and_what_never_will() {
-        for comes_back in [true, false] {
-            let home = Home::new([7]);
-            let lent = home.take().unwrap();
-            std::thread::scope(|scope| {
-                let waits = scope.spawn(|| home.take().map(|lent| *lent));
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                assert!(!waits.is_finished());
-                if comes_back {
-                    lent.give_back();
-                } else {
-                    drop(lent);
-                }
-                assert_eq!(waits.join().unwrap(), comes_back.then_some(7));
-            });
-            assert!(home.take().is_none(), "it was dropped");
-        }
     }
 }

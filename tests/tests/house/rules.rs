@@ -92,7 +92,7 @@ const LAYERS: [(&str, &[Layer]); 2] = [
 ];
 
 /// Paths that only some modules may name; with a module everything in it.
-const ONLY_IN: [(&str, &[&str]); 12] = [
+const ONLY_IN: [(&str, &[&str]); 13] = [
     ("image", &["pipeline/src/decode"]),
     ("zune_jpeg", &["pipeline/src/decode"]),
     ("mozjpeg", &["pipeline/src/decode"]),
@@ -102,6 +102,7 @@ const ONLY_IN: [(&str, &[&str]); 12] = [
     ("hdrhistogram", &["pipeline/src/observe"]),
     ("tracing_subscriber", &["pipeline/src/cli"]),
     ("rustix", &["pipeline/src/error", "pipeline/src/observe", "pipeline/src/source", "pipeline/src/sink"]),
+    ("crossbeam_channel", &["pipeline/src/gpu"]),
     ("gstreamer", &["pipeline/gst/src"]),
     // Callers hold the trait `Engine`; these pick an implementation: the stages' constructors, and constant folding,
     // which evaluates one operator at a time.
