@@ -338,6 +338,7 @@ impl<T: Send + 'static> Pipeline<T> {
                         let work = counters.begin(count);
                         values.drain(..).try_for_each(&mut sink)?;
                         counters.finished(work, count, 0);
+                        intake.done_with(count);
                     }
                     Taken::Idle(()) => {}
                     Taken::End(()) => break,
@@ -400,7 +401,7 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
         match link.intake.take(&portion, counters, &mut inputs, room, reserve) {
             Taken::Values(mut place) => {
                 let (mut work, mut busy) = (counters.begin(inputs.len()), Duration::ZERO);
-                let (mut handled, mut done, mut gave_up) = (0, 0, false);
+                let (taken, mut handled, mut done) = (inputs.len(), 0, 0);
                 let mut portion = inputs.drain(..);
                 while let Some(input) = portion.next() {
                     stage.process(input, &mut |output| outputs.push(output))?;
@@ -413,7 +414,6 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                     if link.order != Order::Input {
                         // Others may have the rest, each with room for what it gives.
                         link.intake.put_back(portion, counters);
-                        gave_up = true;
                         break;
                     }
                     // What is done waits no longer for the rest.
@@ -427,8 +427,8 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                 busy += counters.finished(work, done, outputs.len());
                 pace.took(handled, busy);
                 place.close(&mut outputs);
-                // The others may have ended before something was put back, which is its own then.
-                if !gave_up && stage.is_done() {
+                link.intake.done_with(taken);
+                if stage.is_done() {
                     break;
                 }
             }

@@ -85,6 +85,8 @@ pub(super) fn with_key(mut error: clap::Error) -> clap::Error {
     if let Some((option, key)) = KEYS.iter().find(|(name, _)| name == option) {
         let tip = StyledStr::from(format!("{option} is a key of CONFIG: write {key} there"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+        // What is spelt alike means something else.
+        error.remove(ContextKind::SuggestedArg);
     }
     error
 }

@@ -49,6 +49,8 @@ struct Inner<T> {
     promised: usize,
     /// Emptied vectors, used again.
     spare: Vec<Vec<T>>,
+    /// Workers that have several values, which may come back.
+    held: usize,
     writer_gone: bool,
     reader_gone: bool,
     /// A worker failed that had not reserved a place.
@@ -110,6 +112,7 @@ pub(super) fn queue<T>(capacity: usize) -> (Outlet<T>, Intake<T>) {
         first: 0,
         promised: 0,
         spare: Vec::new(),
+        held: 0,
         writer_gone: false,
         reader_gone: false,
         broken: false,
@@ -333,7 +336,7 @@ impl<T> Intake<T> {
     }
 
     /// Waits for the next values and moves them to `into`; `before_others` is called before anybody else can take any, with
-    /// `room`.
+    /// `room`. Who has got several says by [`Intake::done_with`] that none of them comes back any more.
     pub(super) fn take<R, V>(
         &self,
         portion: &Portion,
@@ -353,7 +356,7 @@ impl<T> Intake<T> {
                 queue.filled.notify_all();
                 break Taken::End(room);
             }
-            if inner.writer_gone && inner.places.is_empty() {
+            if inner.writer_gone && inner.places.is_empty() && inner.held == 0 {
                 break Taken::End(room);
             }
             match inner.places.front_mut() {
@@ -365,6 +368,7 @@ impl<T> Intake<T> {
                         queue.emptied.notify_all();
                     }
                     let value = before_others(room);
+                    inner.held += usize::from(into.len() > 1);
                     queue.settle(&mut inner);
                     break Taken::Values(value);
                 }
@@ -399,6 +403,17 @@ impl<T> Intake<T> {
             counters.was_starved(since);
         }
         taken
+    }
+
+    /// So many values that were taken together are done, or back: none ends before, who might have got them.
+    pub(super) fn done_with(&self, values: usize) {
+        if values > 1 {
+            let mut inner = self.0.lock();
+            inner.held -= 1;
+            if inner.held == 0 && inner.writer_gone && inner.places.is_empty() {
+                self.0.filled.notify_all();
+            }
+        }
     }
 
     /// Values that were taken go to the front again, where they are the next for anybody.

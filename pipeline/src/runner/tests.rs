@@ -1,4 +1,3 @@
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use super::*;
 use crate::error::{ErrorKind, ItemError, StageName};
 use crate::frame::{Item, Origin};
 
+mod leaving;
 mod lost;
 mod order;
 mod waiting;
@@ -395,54 +395,6 @@ impl Stage for Lists {
     fn process(&mut self, list: Vec<u64>, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
         list.into_iter().for_each(emit);
         Ok(())
-    }
-}
-
-/// Takes so many values, and a portion's rest; none when it has said that it is done.
-struct Few {
-    left: u64,
-    said: Cell<bool>,
-}
-
-impl Few {
-    fn new(left: u64) -> Self {
-        Self { left, said: Cell::new(false) }
-    }
-}
-
-impl Stage for Few {
-    type In = u64;
-    type Out = u64;
-
-    fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
-        if self.said.get() {
-            return Err(JobError::Usage("given a value when it was done".into()));
-        }
-        self.left = self.left.saturating_sub(1);
-        emit(x);
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.said.set(self.left == 0);
-        self.left == 0
-    }
-}
-
-#[test]
-fn workers_that_are_done_leave_the_rest_to_others() {
-    for order in [Order::Input, Order::Completion, Order::Portions] {
-        let pipeline = Pipeline::new(0..2000, Cancel::default()).unwrap().order(order);
-        let pipeline = pipeline.pool("few", [1, 2, u64::MAX, 30].map(Few::new)).unwrap();
-        let mut seen = Vec::new();
-        let outcome = pipeline.run(|x| {
-            seen.push(x);
-            Ok(())
-        });
-        outcome.end.unwrap();
-        assert!(order != Order::Input || seen.is_sorted(), "{seen:?}");
-        seen.sort_unstable();
-        assert!(seen.iter().copied().eq(0..2000), "{seen:?}");
     }
 }
 
