@@ -320,7 +320,7 @@ fn profilers_see_ranges_of_stages() {
         (0..IMAGES).map(|n| if n % 3 == 2 { "no-such.jpg" } else { "samples/photos/panda.jpg" }).collect();
     let (heard, stats) = (folder.path().join("heard"), folder.path().join("stats.json"));
     let output = classify(&files)
-        .args(["--device", "cpu", "--threads", "2", "--stats"])
+        .args(["--threads", "2", "--stats"])
         .arg(&stats)
         .env("OCELLUS_CUDA_LIBS", &libraries)
         .env("NVTX_INJECTION64_PATH", &listener)
