@@ -26,8 +26,11 @@ TOOLS = ("memcheck", "racecheck", "initcheck")
 STARTS_THE_PROGRAM = ("gpu_classify",)
 # They use the GPU themselves, and start the program beside, which would wait for a tool that does not expect it: it runs without.
 BESIDE_THE_PROGRAM = ("gpu_parity", "gpu_single")
-# Takes what the tool told the test about itself from what the test tells the program.
-ALONE = r"unset $(env | sed -n 's/^\(LD_PRELOAD\|CUDA_INJECTION[A-Z0-9_]*\|NV_[A-Z0-9_]*\)=.*/\1/p')"
+# Of what the test tells the program, what is not about the tool, a variable a line.
+ALONE = """IFS='
+'
+set -f
+exec env -i $(env | grep -E '^(PATH|HOME|TMPDIR|LD_LIBRARY_PATH|CUDA_HOME|CUDA_VISIBLE_DEVICES|OCELLUS_[A-Z_]*|REQUIRE_[A-Z_]*)=')"""
 # They launch no kernel that the others do not, again and again or in many processes.
 LEFT_OUT = ("gpu_bench", "gpu_faults")
 OPTIONS = [
@@ -226,7 +229,7 @@ class Run:
             return test, self.ocellus
         command = self.sanitizer(job, stem, slot)
         if job.program.name in BESIDE_THE_PROGRAM:
-            return [*command, *test], self.wrapper(stem, f'{ALONE}\nexec {self.ocellus} "$@"')
+            return [*command, *test], self.wrapper(stem, f'{ALONE} {self.ocellus} "$@"')
         if job.program.name not in STARTS_THE_PROGRAM:
             return [*command, *test], self.ocellus
         checked = " ".join(f"'{word}'" for word in command)

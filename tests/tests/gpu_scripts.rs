@@ -168,7 +168,7 @@ fn a_program_beside_a_checked_test_is_left_alone() {
     fs::create_dir(&bin).unwrap();
     program(
         &bin.join("ocellus"),
-        "[ \"$1\" = an\\ argument ] && [ -z \"$CUDA_INJECTION64_PATH$NV_SANITIZER_PORT\" ] && [ -n \"$OCELLUS_TEST_TOOL\" ]",
+        "[ \"$1\" = an\\ argument ] && [ -z \"$CUDA_INJECTION64_PATH$NV_SANITIZER_PORT$OTHER\" ] && [ -n \"$OCELLUS_TEST_TOOL\" ]",
     );
     program(
         &bin.join("gpu_single"),
@@ -178,7 +178,7 @@ fn a_program_beside_a_checked_test_is_left_alone() {
     program(
         &folder.path().join("compute-sanitizer"),
         "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
-         CUDA_INJECTION64_PATH=/tool.so NV_SANITIZER_PORT=5 \"$@\" || exit $?\n\
+         CUDA_INJECTION64_PATH=/tool.so NV_SANITIZER_PORT=5 OTHER=6 \"$@\" || exit $?\n\
          echo \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n",
     );
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
