@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tests::workspace_root;
 
 fn python(script: &str) -> Command {
@@ -29,6 +30,45 @@ fn read(path: &Path) -> Value {
 fn program(path: &Path, text: &str) {
     fs::write(path, format!("#!/bin/sh\n{text}")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A bundle whose programs only pretend.
+struct Bundle(TempDir);
+
+impl Bundle {
+    /// With a program of tests, and the one that they start.
+    fn new(name: &str, tests: &str, ocellus: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bin = folder.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        program(&bin.join("ocellus"), ocellus);
+        program(&bin.join(name), tests);
+        Self(folder)
+    }
+
+    /// Puts a program where the system looks for it.
+    fn tool(&self, name: &str, text: &str) {
+        program(&self.0.path().join(name), text);
+    }
+
+    /// Puts compute-sanitizer there, which does this with the command in `$@` and the log in `$log`.
+    fn checked_by(&self, text: &str) {
+        let options = "while [ \"${1#--}\" != \"$1\" ]; do\n\
+                       [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/)\nshift 2\ndone\n";
+        self.tool("compute-sanitizer", &format!("{options}{text}"));
+    }
+
+    /// `sanitizer.py` in it.
+    fn sanitizer(&self, options: &[&str]) -> Command {
+        let mut sanitizer = python("sanitizer.py");
+        let path = format!("{}:{}", self.0.path().display(), std::env::var("PATH").unwrap());
+        sanitizer.args(options).current_dir(self.0.path()).env("PATH", path);
+        sanitizer
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
 }
 
 #[test]
@@ -83,36 +123,26 @@ fn a_report_counts_what_ran_and_keeps_what_an_earlier_part_measured() {
 
 #[test]
 fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
-    let folder = tempfile::tempdir().unwrap();
-    let bin = folder.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    program(&bin.join("ocellus"), "");
-    let tests = "for t in clean faulty slow broken skipped cut; do echo \"$t: test\"; done";
-    program(
-        &bin.join("gpu_x"),
-        &format!(
-            "[ \"$1\" = --list ] && {{ {tests}; exit; }}\n\
-             case $2 in broken) exit 101;; skipped) echo 'test skipped ... skipped skipped: no reason';; esac\n\
-             case $2$OCELLUS_TEST_TOOL in slow*check) sleep 60;; esac\n"
-        ),
+    let bundle = Bundle::new(
+        "gpu_x",
+        "[ \"$1\" = --list ] && { for t in clean faulty slow broken skipped cut; do echo \"$t: test\"; done; exit; }\n\
+         case $2 in broken) exit 101;; skipped) echo 'test skipped ... skipped skipped: no reason';; esac\n\
+         case $2$OCELLUS_TEST_TOOL in slow*check) sleep 60;; esac\n",
+        "",
     );
     // Reports one fault for one test, and does not come to its end for another.
-    program(
-        &folder.path().join("compute-sanitizer"),
-        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
-         echo '========= COMPUTE-SANITIZER' >\"$log\"\n\
+    bundle.checked_by(
+        "echo '========= COMPUTE-SANITIZER' >\"$log\"\n\
          \"$@\" || exit $?\n\
          [ \"$3\" = cut ] && exit\n\
          [ \"$3\" = faulty ] && printf '========= Invalid read\\n=========     at conv+0x10\\n' >>\"$log\"\n\
          [ \"$3\" = faulty ] && n=1\n\
          echo \"========= ERROR SUMMARY: ${n:-0} errors\" >>\"$log\"\n",
     );
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut sanitizer = python("sanitizer.py");
-    sanitizer.args(["out", "--tools", "memcheck,initcheck", "--seconds", "8", "--jobs", "4"]);
-    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
+    let options = ["out", "--tools", "memcheck,initcheck", "--seconds", "8", "--jobs", "4"];
+    let output = run(&mut bundle.sanitizer(&options));
     let said = String::from_utf8_lossy(&output.stdout);
-    let summary = read(&folder.path().join("out/summary.json"));
+    let summary = read(&bundle.path("out/summary.json"));
     for tool in ["memcheck", "initcheck"] {
         let counts = ["tests", "errors", "failed", "timed_out"].map(|key| summary[tool][key].as_u64().unwrap());
         // Clean, faulty and cut ended; broken fails without a tool already.
@@ -128,31 +158,21 @@ fn what_a_sanitizer_did_not_see_to_its_end_is_not_clean() {
 /// The time ends for one of two tests; a later run does that one alone, and its summary is of both.
 #[test]
 fn a_sanitizer_goes_on_where_its_time_ended() {
-    let folder = tempfile::tempdir().unwrap();
-    let bin = folder.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    program(&bin.join("ocellus"), "");
-    program(
-        &bin.join("gpu_x"),
+    let bundle = Bundle::new(
+        "gpu_x",
         "[ \"$1\" = --list ] && { echo 'quick: test'; echo 'slow: test'; echo 'skipped: test'; exit; }\n\
          [ $2 = skipped ] && echo 'test skipped ... skipped skipped: no reason'\n\
          echo \"$2 $OCELLUS_TEST_TOOL\" >>ran\n\
          [ -z \"$PATIENT\" ] && [ \"$2$OCELLUS_TEST_TOOL\" = slowmemcheck ] && sleep 60; true\n",
+        "",
     );
-    program(
-        &folder.path().join("compute-sanitizer"),
-        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
-         \"$@\"\n\
-         echo \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n",
-    );
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    bundle.checked_by("\"$@\"\necho \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n");
     let sanitizer = |output: &str, seconds: &str, more: &[&str], patient: &str| {
-        let mut sanitizer = python("sanitizer.py");
-        sanitizer.args([output, "--tools", "memcheck,initcheck", "--seconds", seconds, "--jobs", "4"]).args(more);
-        run(sanitizer.current_dir(folder.path()).env("PATH", &path).env("PATIENT", patient));
-        let summary = read(&folder.path().join(output).join("summary.json"));
-        let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
-        fs::remove_file(folder.path().join("ran")).unwrap();
+        let options = [output, "--tools", "memcheck,initcheck", "--seconds", seconds, "--jobs", "4"];
+        run(bundle.sanitizer(&options).args(more).env("PATIENT", patient));
+        let summary = read(&bundle.path(output).join("summary.json"));
+        let ran = fs::read_to_string(bundle.path("ran")).unwrap();
+        fs::remove_file(bundle.path("ran")).unwrap();
         let counts = |tool: &str| ["tests", "failed", "timed_out"].map(|key| summary[tool][key].as_u64().unwrap());
         ([counts("memcheck"), counts("initcheck")], ran.lines().count())
     };
@@ -163,29 +183,18 @@ fn a_sanitizer_goes_on_where_its_time_ended() {
 /// Where a test that uses the GPU itself starts the program, what its tool tells it is not for that.
 #[test]
 fn a_program_beside_a_checked_test_is_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let bin = folder.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    program(
-        &bin.join("ocellus"),
-        "[ \"$1\" = an\\ argument ] && [ -z \"$CUDA_INJECTION64_PATH$NV_SANITIZER_PORT$OTHER\" ] && [ -n \"$OCELLUS_TEST_TOOL\" ]",
-    );
-    program(
-        &bin.join("gpu_single"),
+    let bundle = Bundle::new(
+        "gpu_single",
         "[ \"$1\" = --list ] && { echo 'both: test'; exit; }\n\
          \"$OCELLUS_TEST_PROGRAM\" 'an argument' || [ -z \"$OCELLUS_TEST_TOOL\" ] || exit 101\n",
+        "[ \"$1\" = an\\ argument ] && [ -z \"$CUDA_INJECTION64_PATH$NV_SANITIZER_PORT$OTHER\" ] && [ -n \"$OCELLUS_TEST_TOOL\" ]",
     );
-    program(
-        &folder.path().join("compute-sanitizer"),
-        "while [ \"${1#--}\" != \"$1\" ]; do [ \"$1\" = --log-file ] && log=$(echo \"$2\" | sed s/%p/$$/); shift 2; done\n\
-         CUDA_INJECTION64_PATH=/tool.so NV_SANITIZER_PORT=5 OTHER=6 \"$@\" || exit $?\n\
+    bundle.checked_by(
+        "CUDA_INJECTION64_PATH=/tool.so NV_SANITIZER_PORT=5 OTHER=6 \"$@\" || exit $?\n\
          echo \"========= ERROR SUMMARY: 0 errors\" >\"$log\"\n",
     );
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut sanitizer = python("sanitizer.py");
-    sanitizer.args(["out", "--tools", "memcheck", "--seconds", "60", "--jobs", "1"]);
-    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
-    let summary = read(&folder.path().join("out/summary.json"));
+    let output = run(&mut bundle.sanitizer(&["out", "--tools", "memcheck", "--seconds", "60", "--jobs", "1"]));
+    let summary = read(&bundle.path("out/summary.json"));
     let counts = ["tests", "failed"].map(|key| summary["memcheck"][key].as_u64().unwrap());
     assert_eq!(counts, [1, 0], "{}", String::from_utf8_lossy(&output.stdout));
 }
@@ -193,21 +202,15 @@ fn a_program_beside_a_checked_test_is_left_alone() {
 /// The GPU's memory is full: processes come one after another.
 #[test]
 fn the_sanitizer_waits_for_memory_of_the_gpu() {
-    let folder = tempfile::tempdir().unwrap();
-    let bin = folder.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    program(&bin.join("ocellus"), "");
-    program(
-        &bin.join("gpu_x"),
+    let bundle = Bundle::new(
+        "gpu_x",
         "[ \"$1\" = --list ] && { for t in a b c d; do echo \"$t: test\"; done; exit; }\n\
          mkdir running || exit 101\n\
          sleep 0.7; rmdir running\n",
+        "",
     );
-    program(&folder.path().join("nvidia-smi"), "echo 1000");
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut sanitizer = python("sanitizer.py");
-    sanitizer.args(["out", "--tools", "", "--seconds", "60", "--jobs", "4"]);
-    let output = run(sanitizer.current_dir(folder.path()).env("PATH", path));
+    bundle.tool("nvidia-smi", "echo 1000");
+    let output = run(&mut bundle.sanitizer(&["out", "--tools", "", "--seconds", "60", "--jobs", "4"]));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("plainly {'passed': 4}"), "{said}");
 }
@@ -215,15 +218,12 @@ fn the_sanitizer_waits_for_memory_of_the_gpu() {
 /// A worker that cannot do its work, here for the name of a test that is no file's: no summary says that all is well.
 #[test]
 fn an_error_of_the_sanitizers_own_fails_its_run() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("bin")).unwrap();
-    program(&folder.path().join("bin/gpu_x"), "[ \"$1\" = --list ] && echo 'no/file: test'\n");
-    let mut sanitizer = python("sanitizer.py");
-    sanitizer.args(["out", "--tools", "memcheck", "--seconds", "20", "--jobs", "3"]);
-    let output = sanitizer.current_dir(folder.path()).output().unwrap();
+    let bundle = Bundle::new("gpu_x", "[ \"$1\" = --list ] && echo 'no/file: test'\n", "");
+    let options = ["out", "--tools", "memcheck", "--seconds", "20", "--jobs", "3"];
+    let output = bundle.sanitizer(&options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("no/file"), "{said}");
-    assert!(!folder.path().join("out/summary.json").exists());
+    assert!(!bundle.path("out/summary.json").exists());
 }
 
 /// What a soak says of a program that only pretends to classify: `$HOW` says how well.
