@@ -69,7 +69,9 @@ fn a_context_that_is_lost_anywhere_ends_the_job_in_order() {
         return;
     }
     let fixture = Fixture::new();
-    let files = [mixed(&fixture), mixed(&fixture), vec![photo("rocket.jpg")], mixed(&fixture)].concat();
+    // Four times, so that many are lost behind their first rows.
+    let once = [mixed(&fixture), mixed(&fixture), vec![photo("rocket.jpg")], mixed(&fixture)].concat();
+    let files = vec![once; 4].concat();
     let options = ["--batch", "2", "--threads", "2", "--precision", "fp32", "-q"];
     let command = |name: &str| {
         let output = fixture.path(name);
