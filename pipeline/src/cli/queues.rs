@@ -27,8 +27,7 @@ pub(super) fn take() {
 /// Whether there may be many images: nobody knows what will be on a list, or is in a large folder.
 fn may_be_long(inputs: &[Input]) -> bool {
     let is_file = |input: &Input| matches!(input, Input::Path(path) if !path.is_dir());
-    let open: Vec<Input> = inputs.iter().filter(|input| !is_file(input)).cloned().collect();
-    inputs.len() >= MANY_FILES || may_hold(&open, LOOKED_AT)
+    inputs.len() >= MANY_FILES || may_hold(inputs.iter().filter(|input| !is_file(input)), LOOKED_AT)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl Input {
 
 /// True where these inputs may hold as many files as that. Folders are looked into until so many entries were seen, which takes
 /// no longer however many there are; they need not be images, and patterns need not match them.
-pub fn may_hold(inputs: &[Input], files: usize) -> bool {
+pub fn may_hold<'a>(inputs: impl IntoIterator<Item = &'a Input>, files: usize) -> bool {
     let mut left = files;
     let mut folders = Vec::new();
     for input in inputs {
