@@ -1,7 +1,7 @@
 // Pictures of any sizes to a network's input: colours, turning, Pillow's two resampling passes over 8 bits, crop or
 // letterbox, normalisation. The same bits as kernels/src/cpu/preprocess.rs makes of kernels/src/cpu/planes.rs' pixels.
 //
-// A thread block makes 16 rows (along v) of up to 256 columns (along u). It goes through the source rows that they need in
+// A thread block makes 16 rows (along v) of up to 224 columns (along u). It goes through the source rows that they need in
 // strips of 32: a strip's samples become RGB in shared memory, then each warp makes 16 columns of them. The first pass's
 // results, 8 bits each, stay in the registers of the lanes that the second pass needs them in, which adds what they
 // contribute to the outputs. Where a block has few columns, because each of them has many sources, warps share a strip's
@@ -25,7 +25,7 @@ typedef bf16 Element;
 typedef s8 Element;
 #endif
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 224;
 constexpr int kWarps = kThreads / 32;
 constexpr int kRows = 32;       // of a strip
 constexpr int kUnits = 4;       // of 8 rows of a strip
@@ -94,21 +94,13 @@ __device__ __forceinline__ void start(Sums& sums, const Weights& weights, const 
   put_together(sums, digit, [&](int, int) { return before; });
 }
 
-// Two steps' or one's, added to the sums. The weights are a lane's; `read(to, step)` gives samples.
-template <class Read>
-__device__ __forceinline__ void multiply(Sums& sums, const uint4* weights, bool two, Read read) {
-  Samples samples[2];
-  read(samples[0], 0);
-  if (two) read(samples[1], 1);
+// One step's, added to the sums. The weights are a lane's.
+__device__ __forceinline__ void multiply(Sums& sums, const uint4* weights, const Samples& samples) {
   auto digit = [&](int(&products)[3][4], int i) {
+    const uint4 w = __ldg(weights + 32 * i);
+    const u32 fragment[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      if (step > 0 && !two) break;
-      const uint4 w = __ldg(weights + (96 * step + 32 * i));
-      const u32 fragment[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-      for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], fragment, samples[step][c]);
-    }
+    for (int c = 0; c < 3; ++c) mma_s8_u8(products[c], fragment, samples[c]);
   };
   put_together(sums, digit, [&](int c, int i) { return sums.v[c][i]; });
 }
@@ -344,8 +336,11 @@ __device__ __forceinline__ void pass_across(const Settings& s, const Picture& p,
 #pragma unroll
       for (int i = 0; i < 12; ++i) sums.v[i / 4][i % 4] = before;
 #pragma unroll 1
-      for (int step = 0; step < steps; step += ALONE ? 2 : 1)
-        multiply(sums, weights + 96 * step, ALONE && step + 1 < steps, [&](Samples& to, int n) { read(to, unit, step + n); });
+      for (int step = 0; step < steps; ++step) {
+        Samples at;
+        read(at, unit, step);
+        multiply(sums, weights + 96 * step, at);
+      }
       if (chunk > 0) add(sums, kept);
       if (!ALONE && !is_last_chunk(p, item)) keep(sums, kept);
     });
@@ -357,7 +352,7 @@ template <bool ALONE>
 __device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, const Item& item, const Task& task,
                                           const Middle& middle, Element* output) {
   const Weights weights(weights_at(p.down, item.step + 96 * item.strip));
-  const int before = item.strip == 0 && task.part == 0 ? kHalf : 0;
+  const int before = item.strip == 0 && task.index < item.count ? kHalf : 0;
   Sums sums[2];
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
@@ -375,11 +370,11 @@ __device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, c
   }
 }
 
-// Both passes over what of a strip is in shared memory.
+// Both passes over what of a strip is in shared memory. Of tasks that share rows there are no more than warps.
 template <bool ALONE>
 __device__ __forceinline__ void do_tasks(const Settings& s, const Picture& p, const Item& item, Element* output) {
 #pragma unroll 1
-  for (int first = 0; first < item.count * (ALONE ? 1 : p.parts); first += kWarps) {
+  for (int first = 0;; first += kWarps) {
     const int index = first + threadIdx.x / 32;
     if (index >= item.count * (ALONE ? 1 : p.parts)) return;
     const Task task = Task::make<ALONE>(item, p.parts, index);
@@ -388,6 +383,7 @@ __device__ __forceinline__ void do_tasks(const Settings& s, const Picture& p, co
     // So that nothing is kept in registers from one to the next.
     __syncwarp();
     if (ALONE || is_last_chunk(p, item)) pass_down<ALONE>(s, p, item, task, middle, output);
+    if (!ALONE) return;
     __syncwarp();
   }
 }
@@ -408,9 +404,9 @@ __device__ __forceinline__ void copy_words(u8* to, const T* from) {
   if (threadIdx.x < sizeof(T) / 4) ((u32*)to)[threadIdx.x] = __ldg((const u32*)from + threadIdx.x);
 }
 
-// Blocks a multiprocessor: where 80 registers do not do, two blocks are better than spills.
+// Blocks a multiprocessor: where 72 registers do not do, two blocks are better than spills.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-constexpr int kBlocks = 3;
+constexpr int kBlocks = 4;
 #else
 constexpr int kBlocks = 2;
 #endif
@@ -439,7 +435,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     } else {
       do_tasks<false>(s, p, item, output);
     }
-    // What the next strip needs, or the block that comes when this one is done. The last warp has the fewest tasks.
+    // What the next strip needs, or the block that comes when this one is done. No warp has fewer tasks than the last one.
     if (threadIdx.x / 32 == kWarps - 1) {
       if (!is_last_strip(item)) {
         if (is_last_chunk(p, item)) prefetch_window(p, strip_of(item, item.strip + 1));

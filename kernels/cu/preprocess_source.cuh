@@ -383,19 +383,15 @@ __device__ __forceinline__ void put(const Picture& p, const Settings& s, const W
 __device__ __forceinline__ void load_window(const Picture& p, const Settings& s, const Window& w, u8* to, int plane) {
   // Where the first pixels are that are read, sixteen next to one another of two rows.
   auto first_x = [&](const Stored& area) { return area.from_x & ~15; };
-  u32 groups, inverse;
-  {
-    const Stored area = stored(p, w);
-    groups = (u32)(area.end_x - first_x(area) + 15) / 16;
-    // The upper half of n + 1 times this is n / groups, where n and groups are small.
-    inverse = 0xffffffffu / groups;
-  }
+  auto groups_of = [&](const Stored& area) { return (u32)(area.end_x - first_x(area) + 15) / 16; };
+  // The upper half of n + 1 times this is n divided by their number, where both are small.
+  const u32 inverse = 0xffffffffu / groups_of(stored(p, w));
 #pragma unroll 1
   for (u32 n = threadIdx.x;; n += blockDim.x) {
     // Again each time, for there are not registers enough to keep it.
     const Stored area = stored(p, w);
     const u32 down = (u32)((u64)(n + 1) * inverse >> 32);
-    const int x = first_x(area) + 16 * (int)(n - down * groups), y = ((area.from_y + 1) & ~1) - 1 + 2 * (int)down;
+    const int x = first_x(area) + 16 * (int)(n - down * groups_of(area)), y = ((area.from_y + 1) & ~1) - 1 + 2 * (int)down;
     if (y >= area.end_y) return;
     if (p.smooth) {
       Pixels both[2];

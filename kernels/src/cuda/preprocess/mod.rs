@@ -13,18 +13,20 @@ use std::sync::Arc;
 use super::memory::DeviceMemory;
 use super::module::{Function, Shape, Value};
 use super::planes::{Plane, PlaneArena};
-use super::stream::Stream;
+use super::stream::{Priority, Stream};
 use crate::error::KernelError;
 use crate::jit::{Jit, KernelSpec};
 use crate::picture::PictureDesc;
 use crate::preprocess::place::check;
 use crate::preprocess::{PreprocessDesc, Transform};
 use crate::tensor::{DType, Layout};
-use plan::{Batch, PicturePlan, Planned, check_output, resident_blocks, settings, shared_budget_bytes};
+use plan::{
+    Batch, PicturePlan, Planned, blocks_at_a_time, check_output, resident_blocks, settings, shared_budget_bytes,
+};
 use upload::{Slot, Tables};
 
 /// Threads of a block.
-const THREADS: u32 = 256;
+const THREADS: u32 = 224;
 /// Launches that may be under way before the next one waits for the first.
 const SLOTS: usize = 4;
 /// Geometries whose plan is remembered.
@@ -146,12 +148,13 @@ impl GpuPreprocess {
         let facts = stream.device().facts();
         let resident_blocks = resident_blocks(facts);
         let settings = settings(&desc, &output, resident_blocks)?;
-        let shared_bytes = shared_budget_bytes(facts.shared_bytes as usize);
+        let shared_bytes = shared_budget_bytes(facts.shared_bytes as usize, blocks_at_a_time(facts));
         let kernel = output.kernel();
         let cubins = jit.compile(std::slice::from_ref(&kernel))?;
         let cubin = cubins.first().ok_or_else(|| KernelError::gpu("no kernel was compiled"))?;
         let function = Function::load(stream.device(), cubin, kernel.entry, shared_bytes as u32)?;
-        let slots = (0..SLOTS).map(|_| Slot::new(stream)).collect::<Result<_, _>>()?;
+        let copies = Stream::new(stream.device(), Priority::High)?;
+        let slots = (0..SLOTS).map(|_| Slot::new(&copies)).collect::<Result<_, _>>()?;
         let tables = Tables::new(stream)?;
         Ok(Self {
             stream: stream.clone(),
@@ -228,7 +231,7 @@ impl GpuPreprocess {
         let slot = &mut self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;
         let words = &batch.words.0;
-        slot.reserve(&self.stream, words.len(), self.tables.pending_bytes())?;
+        slot.reserve(words.len(), self.tables.pending_bytes())?;
         let uploaded = slot.upload(&self.stream, words).and_then(|table| {
             self.tables.upload(slot, words.len())?;
             Ok(table)
@@ -238,8 +241,9 @@ impl GpuPreprocess {
             let args = [at(0), at(batch.pictures_at), at(batch.items_at), Value::Address(output_address)];
             let grid = [batch.items as u32, 1, 1];
             let shape = Shape { grid, block: THREADS, shared_bytes: batch.shared_bytes as u32 };
-            // SAFETY: the arguments are those of `preprocess`; tables and weights are this object's and are written before
-            // on the same stream, as is the output given back; the arena keeps the planes, of which it is told.
+            // SAFETY: the arguments are those of `preprocess`; weights are this object's and are written before on the same
+            // stream, which waits for the tables' copy; the output is given back in its order; the arena keeps the planes, of
+            // which it is told.
             unsafe { self.function.launch(&self.stream, shape, &args, false) }
         });
         // Also after an error: uploads are under way.

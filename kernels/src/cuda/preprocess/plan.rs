@@ -21,7 +21,7 @@ const STRIP: usize = 32;
 /// Rows of a strip that a warp resamples at a time.
 const UNIT: usize = 8;
 /// Most blocks of outputs side by side: where a launch has work enough for every multiprocessor, twice as many as a thread
-/// block has warps, which costs less in all; else as many.
+/// block has warps, which costs less in all; else as many. (The 14 of 224 columns are two for each of seven warps.)
 const MAX_BLOCKS: [usize; 2] = [2 * WARPS, WARPS];
 /// There is work enough where every multiprocessor has at least this many times as many thread blocks as run at a time.
 const ENOUGH_ROUNDS: usize = 4;
@@ -33,17 +33,20 @@ const PIXELS: usize = 16;
 /// least shared memory, 100 KiB, have room for.
 const CHUNK: usize = 256;
 
-/// Shared memory that a block may take, of what the device allows one: two blocks fit a multiprocessor, three where there
-/// is as much as on an H100.
-pub(super) fn shared_budget_bytes(device_bytes: usize) -> usize {
-    const MOST: usize = 72 << 10;
-    (device_bytes / 2).saturating_sub(1 << 10).min(MOST)
+/// Thread blocks that a multiprocessor runs at the same time, by the registers that the kernel asks for.
+pub(super) fn blocks_at_a_time(facts: &Facts) -> usize {
+    if (facts.arch.major, facts.arch.minor) == (9, 0) { 4 } else { 2 }
 }
 
-/// Blocks that a device runs at the same time, about: as many as fit by their registers.
+/// Shared memory that a block may take, of what the device allows one, so that as many `blocks` fit a multiprocessor.
+pub(super) fn shared_budget_bytes(device_bytes: usize, blocks: usize) -> usize {
+    const MOST: usize = 72 << 10;
+    (device_bytes / blocks).saturating_sub(1 << 10).min(MOST)
+}
+
+/// Blocks that a device runs at the same time, about.
 pub(super) fn resident_blocks(facts: &Facts) -> usize {
-    let of_multiprocessor = if (facts.arch.major, facts.arch.minor) == (9, 0) { 3 } else { 2 };
-    of_multiprocessor * facts.multiprocessors as usize
+    blocks_at_a_time(facts) * facts.multiprocessors as usize
 }
 
 /// Output rows that a block fills with the border's value.
@@ -395,14 +398,16 @@ mod tests {
             AxisTable { blocks: vec![block; count], bytes: Vec::new() }
         };
         // What architectures from 8.0 on allow a block.
-        for device_kib in [99, 163, 227] {
-            let budget_bytes = shared_budget_bytes(device_kib << 10);
+        for (device_kib, blocks) in [(99, 2), (163, 2), (227, 2), (227, 4)] {
+            let budget_bytes = shared_budget_bytes(device_kib << 10, blocks);
             for columns in [1, 31, 300, 385, 386, 387, 640, 5000] {
                 for (count, rows) in [(1, 1), (1, 8), (1, 500), (2, 32), (5, 33), (16, 8), (40, 100)] {
                     for most in MAX_BLOCKS {
                         let cut = Cut::largest(&axis(count, columns), &axis(1, rows), (most, budget_bytes));
+                        // Warps that share rows have one task each.
+                        let tasks = if cut.parts > 1 { cut.parts * cut.blocks } else { 0 };
                         assert!(
-                            cut.shared_bytes <= budget_bytes && cut.blocks <= most,
+                            cut.shared_bytes <= budget_bytes && cut.blocks <= most && tasks <= WARPS,
                             "{device_kib} KiB, {count} x {columns} x {rows}: {cut:?}"
                         );
                     }

@@ -122,46 +122,50 @@ impl Tables {
     }
 }
 
-/// Memory of one launch's tables, used again when that launch is done.
+/// Memory of one launch's tables, used again when that launch is done. They are copied on a stream of their own, while what
+/// comes before the launch is still at work: on an H200 the copy for 256 pictures takes a fifth of the kernel's time, that for
+/// 32 two thirds.
 pub(super) struct Slot {
     host: PinnedMemory,
+    /// In the order of the stream that copies.
     device: DeviceMemory,
+    copied: Event,
     done: Event,
 }
 
 impl Slot {
-    pub(super) fn new(stream: &Stream) -> Result<Self, KernelError> {
+    pub(super) fn new(copies: &Stream) -> Result<Self, KernelError> {
         Ok(Self {
-            host: PinnedMemory::new(stream.device(), SLOT_BYTES)?,
-            device: DeviceMemory::new(stream, SLOT_BYTES)?,
-            done: Event::new(stream.device())?,
+            host: PinnedMemory::new(copies.device(), SLOT_BYTES)?,
+            device: DeviceMemory::new(copies, SLOT_BYTES)?,
+            copied: Event::new(copies.device())?,
+            done: Event::new(copies.device())?,
         })
     }
 
     /// Waits until the slot is free, and makes room: for a launch's tables on both sides, and on the host for weights.
-    pub(super) fn reserve(
-        &mut self,
-        stream: &Stream,
-        words_bytes: usize,
-        weights_bytes: usize,
-    ) -> Result<(), KernelError> {
+    pub(super) fn reserve(&mut self, words_bytes: usize, weights_bytes: usize) -> Result<(), KernelError> {
         self.done.synchronize()?;
+        let copies = self.device.stream().clone();
         let host_bytes = words_bytes + weights_bytes;
         if host_bytes > self.host.bytes().len() {
-            self.host = PinnedMemory::new(stream.device(), host_bytes.next_power_of_two())?;
+            self.host = PinnedMemory::new(copies.device(), host_bytes.next_power_of_two())?;
         }
         if words_bytes > self.device.len_bytes() {
-            self.device = DeviceMemory::new(stream, words_bytes.next_power_of_two())?;
+            self.device = DeviceMemory::new(&copies, words_bytes.next_power_of_two())?;
         }
         Ok(())
     }
 
-    /// Enqueues the upload of a launch's tables; gives their address.
+    /// Enqueues the upload of a launch's tables, for what is enqueued on `stream` from here on; gives their address.
     pub(super) fn upload(&mut self, stream: &Stream, words: &[u8]) -> Result<u64, KernelError> {
         self.host.bytes_mut()[..words.len()].copy_from_slice(words);
-        // SAFETY: the tables have room on the device, in memory of this stream; this side is written again, and dropped,
-        // behind the event.
-        unsafe { self.host.upload(0, words.len(), self.device.address(), stream) }?;
+        let copies = self.device.stream();
+        // SAFETY: the tables have room on the device, in memory of the stream that copies, whose last launch is done; this side
+        // is written again, and dropped, behind `done`, for which `stream` waits for the copy.
+        unsafe { self.host.upload(0, words.len(), self.device.address(), copies) }?;
+        let ordered = self.copied.record(copies).and_then(|()| stream.wait(&self.copied));
+        ordered.or_else(|_| copies.synchronize())?;
         Ok(self.device.address())
     }
 
