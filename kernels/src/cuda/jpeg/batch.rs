@@ -1,5 +1,6 @@
 //! Many pictures in one call of nvJPEG: on the JPEG engines, or by kernels where there are none.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -39,7 +40,7 @@ pub(super) struct Batch {
     works: Works<'static>,
 }
 
-/// The files that it takes of a batch, side by side.
+/// The files that it takes of a batch, side by side, the largest pictures first.
 #[derive(Default)]
 struct Works<'a> {
     inspected: Vec<Inspected<'a>>,
@@ -95,19 +96,21 @@ impl Path for Batch {
     fn decode(&mut self, files: &[JpegFile<'_>], served: &mut [Option<JpegPath>]) -> Result<(), KernelError> {
         // What fails loses it, which only costs memory once more.
         let mut works: Works<'_> = std::mem::take(&mut self.works);
-        for (index, file) in files.iter().enumerate().filter(|(_, file)| Self::takes(file)) {
-            if let Ok(inspected) = self.inspector.inspect(file.bytes)
-                && has_planes(&inspected, file)
-            {
-                let tail = |(plane, size): (&Plane, &PlaneSize)| {
-                    Tail::new(plane.address, plane.pitch_bytes, [size.width_px, size.height_px])
-                };
-                works.tails.extend(file.planes.iter().zip(inspected.planes()).map(tail));
-                works.inspected.push(inspected);
-                works.planes.push(planes(file));
-                works.indices.push(index);
-            }
-        }
+        largest_first(files, &mut works.indices);
+        let Works { inspected, planes: outputs, indices, tails, .. } = &mut works;
+        indices.retain(|&index| {
+            let file = &files[index];
+            let Some(found) = self.inspector.inspect(file.bytes).ok().filter(|found| has_planes(found, file)) else {
+                return false;
+            };
+            let tail = |(plane, size): (&Plane, &PlaneSize)| {
+                Tail::new(plane.address, plane.pitch_bytes, [size.width_px, size.height_px])
+            };
+            tails.extend(file.planes.iter().zip(found.planes()).map(tail));
+            inspected.push(found);
+            outputs.push(planes(file));
+            true
+        });
         if !works.indices.is_empty() {
             self.decode_works(&mut works, files, served)?;
         }
@@ -168,6 +171,20 @@ impl Batch {
     }
 }
 
+/// Adds the indices of the files that it takes. The engines go through a batch in rounds of one picture each, so that a large
+/// picture keeps small ones waiting; and each place in a batch has buffers that grow with the largest picture that was ever
+/// there (a job of 500x375, now and then one of 6000x4000 among them, takes 3.1 GB of an H200 in this order; in that of the job
+/// 6.2 GB after half a minute, and more to come).
+fn largest_first(files: &[JpegFile<'_>], indices: &mut Vec<usize>) {
+    indices.extend((0..files.len()).filter(|&index| Batch::takes(&files[index])));
+    indices.sort_unstable_by_key(|&index| (Reverse(luma_bytes(&files[index])), index));
+}
+
+/// Of the first plane, in memory.
+fn luma_bytes(file: &JpegFile<'_>) -> u64 {
+    file.planes.first().map_or(0, |plane| u64::from(plane.pitch_bytes) * u64::from(plane.rows))
+}
+
 /// Whether the decoder would write the planes that there are, and no others.
 fn has_planes(inspected: &Inspected<'_>, file: &JpegFile<'_>) -> bool {
     let fits = |(size, plane): (&PlaneSize, &Plane)| size.height_px == plane.rows && size.width_px <= plane.pitch_bytes;
@@ -212,5 +229,33 @@ impl Batch {
         copy.read(&mut samples)?;
         decoded.map_err(failed)?;
         Ok(Some(samples.iter().all(|&sample| sample == BLANK)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_pictures_come_first_and_those_of_a_size_stay_in_order() {
+        let plane = |side: u32| [Plane { address: 256, pitch_bytes: side, rows: side }];
+        for sides in [&[][..], &[5], &[1, 1, 1], &[3, 0, 7, 3, 7, 7, 2], &[9, 8, 2, 1], &[1, 2, 8, 9, 70_000]] {
+            let planes: Vec<_> = sides.iter().map(|&side| plane(side)).collect();
+            let file = |(n, planes)| {
+                let path = if n % 3 == 1 { JpegPath::Hybrid } else { JpegPath::Hardware };
+                JpegFile { bytes: b"", path, planes }
+            };
+            let files: Vec<_> = planes.iter().map(|planes| &planes[..]).enumerate().map(file).collect();
+            let mut indices = Vec::new();
+            largest_first(&files, &mut indices);
+            // Again and again the first of the largest that are left.
+            let mut left: Vec<usize> = (0..sides.len()).filter(|n| n % 3 != 1).collect();
+            for &index in &indices {
+                let largest = left.iter().map(|&n| sides[n]).max().unwrap();
+                let first = left.iter().position(|&n| sides[n] == largest).unwrap();
+                assert_eq!(index, left.remove(first), "of {sides:?}: {indices:?}");
+            }
+            assert!(left.is_empty(), "{left:?} of {sides:?}");
+        }
     }
 }
