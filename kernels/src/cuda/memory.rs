@@ -1,6 +1,8 @@
 //! Memory of the GPU, and memory of the host that the GPU reaches.
 
 use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Arc;
 
 use cudarc::driver::{result, sys};
 
@@ -275,6 +277,42 @@ impl PinnedMemory {
         // SAFETY: the target is this memory; of the source, and for how long, the caller promises.
         let copied = unsafe { result::memcpy_dtoh_async(target, from_address, stream.handle()) };
         check("cuMemcpyDtoHAsync", copied)
+    }
+}
+
+impl AsRef<[u8]> for PinnedMemory {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// A part of page-locked memory, whose other parts may have other owners.
+#[derive(Debug)]
+pub struct PinnedPart {
+    memory: Arc<PinnedMemory>,
+    range: Range<usize>,
+}
+
+impl PinnedMemory {
+    /// Cuts it into parts of so many bytes each; what is left over serves nobody. It goes when all parts have gone.
+    pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = PinnedPart> {
+        let (memory, part_bytes) = (Arc::new(self), part_bytes.max(1));
+        let starts = (0..memory.len_bytes / part_bytes).map(move |n| n * part_bytes);
+        starts.map(move |start| PinnedPart { memory: Arc::clone(&memory), range: start..start + part_bytes })
+    }
+}
+
+impl AsRef<[u8]> for PinnedPart {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: initialised memory, which lives as long as this does; nobody else has this range.
+        unsafe { std::slice::from_raw_parts(self.memory.host.cast::<u8>().add(self.range.start), self.range.len()) }
+    }
+}
+
+impl AsMut<[u8]> for PinnedPart {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.host.cast::<u8>().add(self.range.start), self.range.len()) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Decoding on a GPU: files in the host's memory, planes left in the GPU's.
+//! Decoding on a GPU: files in page-locked memory, where a job reads them to, planes left in the GPU's.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
+use ocellus_kernels::cuda::memory::PinnedMemory;
 use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::picture::PictureDesc;
@@ -73,7 +74,8 @@ pub fn measure(gpu: &Gpu, desc: &DecodeDesc, cancel: &Cancel) -> Result<Measurem
     if desc.path == JpegPath::Hardware && jpeg.hardware().is_none() {
         return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
     }
-    let files = corpus::make(&desc.corpus, cancel)?;
+    let files = corpus::make(&desc.corpus, cancel)?.into_iter().map(|file| pinned(device, &file));
+    let files = files.collect::<Result<Vec<_>, KernelError>>()?;
     let batch = match desc.path {
         JpegPath::Hardware => jpeg.even_batch(desc.batch.get()),
         JpegPath::Hybrid => desc.batch.get(),
@@ -95,6 +97,13 @@ pub fn measure(gpu: &Gpu, desc: &DecodeDesc, cancel: &Cancel) -> Result<Measurem
     })
 }
 
+/// The file in page-locked memory.
+fn pinned(device: &Device, file: &[u8]) -> Result<PinnedMemory, KernelError> {
+    let mut memory = PinnedMemory::new(device, file.len())?;
+    memory.bytes_mut().copy_from_slice(file);
+    Ok(memory)
+}
+
 /// Pixels a second of all JPEG engines, where that is known.
 fn engines_px_per_s(device: &Device, jpeg: &Jpeg) -> Option<f64> {
     let engines = jpeg.hardware()?.engines;
@@ -103,7 +112,7 @@ fn engines_px_per_s(device: &Device, jpeg: &Jpeg) -> Option<f64> {
 }
 
 /// Images a second of one pass: the workers take batches in turn until its time is over.
-fn rate(workers: &mut [Worker], files: &[Vec<u8>]) -> Result<f64, JobError> {
+fn rate(workers: &mut [Worker], files: &[PinnedMemory]) -> Result<f64, JobError> {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
     let counts = on_threads(workers.iter_mut(), |worker| {
@@ -139,13 +148,14 @@ impl Worker {
     }
 
     /// Decodes batch number `batch` of files that are taken in turn, again from the first after the last; gives its images.
-    fn decode(&mut self, files: &[Vec<u8>], batch: usize) -> Result<usize, JobError> {
+    fn decode<F: AsRef<[u8]>>(&mut self, files: &[F], batch: usize) -> Result<usize, JobError> {
         self.arena.begin(self.batch * planes_bytes(&self.picture))?;
         let places = (0..self.batch).map(|_| place(&mut self.arena, &self.picture));
         let places = places.collect::<Result<Vec<Placed>, KernelError>>()?;
         let (path, batch_files) = (self.path, files.iter().cycle().skip(batch * self.batch % files.len()));
         let batch_files = batch_files.zip(&places);
-        let batch_files = batch_files.map(|(bytes, placed)| JpegFile { bytes, path, planes: placed.planes() });
+        let batch_files =
+            batch_files.map(|(file, placed)| JpegFile { bytes: file.as_ref(), path, planes: placed.planes() });
         let served = self.decoder.decode(&self.arena, batch_files)?;
         let others = served.iter().filter(|&&served| served != Some(self.path)).count();
         if others > 0 {

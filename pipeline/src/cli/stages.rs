@@ -13,7 +13,7 @@ use super::device::left_out;
 use super::job::RowOrder;
 use crate::decode::{Decode, DecodeOptions, Split};
 use crate::error::{JobError, StageName};
-use crate::frame::{Branch, Deadline, Decoder as DecodedBy, Item, PooledVec, Results, Work};
+use crate::frame::{Branch, BufferPool, Deadline, Decoder as DecodedBy, Item, PooledVec, Results, Work};
 use crate::gpu::{
     self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneStages, Lanes, Load, LoadOutcome, LoadParts, NotReady,
     Precision, Priority, WorkBatcher,
@@ -105,7 +105,8 @@ impl Stages<'_> {
         lanes: Vec<Lane>,
         all_that_can: bool,
     ) -> Result<Pipeline<Labelled>, JobError> {
-        let reader = self.reader(lanes.iter().any(Lane::decodes));
+        // Of one GPU's driver, but every GPU copies from it.
+        let reader = self.reader(lanes.iter().find_map(Lane::file_memory));
         let redo = reader()?;
         // Before the source starts, because it may fail.
         let lanes = self.lanes(lanes, all_that_can)?;
@@ -153,7 +154,8 @@ impl Stages<'_> {
         let loader = |_| Ok(Load::new(&gpu.device, Some(jpeg), decoder()?)?);
         let loaders = (0..workers).map(loader).collect::<Result<Vec<_>, JobError>>()?;
         let batcher = WorkBatcher::new(most_images, usize::MAX);
-        self.loaded(self.source(items, None)?, self.reader(true), batcher, loaders, 1)?.stage("look", Look)
+        let reader = self.reader(Some(gpu::file_memory(&gpu.device)));
+        self.loaded(self.source(items, None)?, reader, batcher, loaders, 1)?.stage("look", Look)
     }
 
     /// From files to batches that `loaders` have brought to a GPU.
@@ -173,9 +175,11 @@ impl Stages<'_> {
         source.pool("read+split", readers)?.room(2 * gpus).stage("batch", batcher)?.pool("load", loaders)
     }
 
-    /// Makes stages that read a file and see who is to decode it; where a GPU `decodes` JPEG the CPU decodes only what it does not.
-    fn reader(&self, decodes: bool) -> impl Fn() -> Result<Reader, JobError> {
-        let (ahead, split) = (ReadAhead::new(self.decode.max_bytes), Split::new(self.decode, decodes));
+    /// Makes stages that read a file and see who is to decode it. Where a GPU decodes JPEG, files are read into its `memory`, and
+    /// the CPU decodes only what it does not.
+    fn reader(&self, memory: Option<BufferPool>) -> impl Fn() -> Result<Reader, JobError> {
+        let split = Split::new(self.decode, memory.is_some());
+        let ahead = ReadAhead::new(self.decode.max_bytes).reading_into(memory.unwrap_or_default());
         move || {
             let split = split.clone();
             let make: Make<Split> = Box::new(move || Ok(split.clone()));

@@ -1,6 +1,7 @@
 //! Memory of files, used again and again.
 
 use std::collections::TryReserveError;
+use std::fmt::{self, Debug, Formatter};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,26 +9,55 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SMALLEST_BYTES: usize = 4 << 10;
 /// Sizes of buffers that are kept: the smallest, doubled so many times less one. Larger ones are given back to the system.
 const SIZES: usize = 11;
-/// What is kept in all, unused.
+/// What is kept in all, unused, of the system's memory.
 const KEPT_BYTES: usize = 128 << 20;
+/// Most memory of another kind.
+const OTHER_BYTES: usize = 512 << 20;
 
 /// Keeps the memory of [`Buffer`]s that are dropped for those to come, up to 4 MiB each and 128 MiB together. Clones are one
 /// and the same pool.
 #[derive(Clone, Debug, Default)]
-pub struct BufferPool(Arc<Mutex<Kept>>);
+pub struct BufferPool {
+    kept: Arc<Mutex<Kept>>,
+    make: Option<Make>,
+}
+
+/// Memory of another kind than the system's own, such as what a GPU copies from at full speed.
+pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync> Memory for T {}
+
+/// Makes some of that, pieces of so many bytes; none where there is none.
+#[derive(Clone)]
+struct Make(Arc<dyn Fn(usize) -> Vec<Box<dyn Memory>> + Send + Sync>);
+
+impl Debug for Make {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("Make")
+    }
+}
 
 #[derive(Debug, Default)]
 struct Kept {
     /// By size.
-    buffers: [Vec<Vec<u8>>; SIZES],
-    bytes: usize,
+    buffers: [Vec<Bytes>; SIZES],
+    /// Of these, in the system's memory.
+    system_bytes: usize,
+    /// Made of the other kind, kept or not; as much as there may be where no more can be made.
+    other_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    /// What was ever written, so that it is not cleared again.
+    System(Vec<u8>),
+    Other(Box<dyn Memory>),
 }
 
 /// A file's bytes.
 #[derive(Debug, Default)]
 pub struct Buffer {
-    /// What was ever written, so that it is not cleared again.
-    memory: Vec<u8>,
+    bytes: Bytes,
     len: usize,
     home: Option<BufferPool>,
 }
@@ -38,50 +68,93 @@ fn size_of(bytes: usize) -> usize {
 }
 
 impl BufferPool {
+    /// One whose buffers are of another kind of memory, up to 512 MiB: `make` gives some pieces of so many bytes, or none where
+    /// there is none; then, and for what is larger than 4 MiB, the system's memory serves.
+    pub fn of(make: impl Fn(usize) -> Vec<Box<dyn Memory>> + Send + Sync + 'static) -> Self {
+        Self { make: Some(Make(Arc::new(make))), ..Self::default() }
+    }
+
     /// A buffer of `len` bytes, whatever they are.
     ///
     /// # Errors
     /// Where there is no memory.
     pub fn take(&self, len: usize) -> Result<Buffer, TryReserveError> {
         let size = size_of(len);
-        let mut memory = Vec::new();
-        if size < SIZES {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match kept.buffers[size].pop() {
-                Some(kept_memory) => {
-                    kept.bytes -= kept_memory.capacity();
-                    memory = kept_memory;
-                }
-                // Room for all that may come back, once: what is not used of it is never touched.
-                None => kept.buffers[size].reserve(KEPT_BYTES / (SMALLEST_BYTES << size)),
+        let kept = if size < SIZES { self.take_kept(size).or_else(|| self.make(size)) } else { None };
+        let mut bytes = kept.unwrap_or_default();
+        if let Bytes::System(memory) = &mut bytes {
+            if memory.capacity() == 0 {
+                memory.try_reserve_exact(if size < SIZES { SMALLEST_BYTES << size } else { len })?;
+            }
+            if memory.len() < len {
+                memory.resize(len, 0);
             }
         }
-        if memory.capacity() == 0 {
-            memory.try_reserve_exact(if size < SIZES { SMALLEST_BYTES << size } else { len })?;
-        }
-        if memory.len() < len {
-            memory.resize(len, 0);
-        }
-        Ok(Buffer { memory, len, home: Some(self.clone()) })
+        Ok(Buffer { bytes, len, home: Some(self.clone()) })
     }
 
-    fn keep(&self, memory: Vec<u8>) {
-        let size = size_of(memory.capacity());
-        // Not of these sizes where it was allocated by somebody else.
-        if size < SIZES && memory.capacity() == SMALLEST_BYTES << size {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.bytes + memory.capacity() <= KEPT_BYTES {
-                kept.bytes += memory.capacity();
-                kept.buffers[size].push(memory);
-            }
+    fn take_kept(&self, size: usize) -> Option<Bytes> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = kept.buffers[size].pop();
+        match &bytes {
+            Some(Bytes::System(memory)) => kept.system_bytes -= memory.capacity(),
+            Some(Bytes::Other(_)) => {}
+            // Room for all that may come back, once: what is not used of it is never touched.
+            None => kept.buffers[size].reserve(KEPT_BYTES / (SMALLEST_BYTES << size)),
         }
+        bytes
+    }
+
+    /// Of the other kind; what is not needed now is kept.
+    fn make(&self, size: usize) -> Option<Bytes> {
+        let Make(make) = self.make.as_ref()?;
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock().other_bytes >= OTHER_BYTES {
+            return None;
+        }
+        // Takes long: the others go on.
+        let mut made = make(SMALLEST_BYTES << size).into_iter();
+        let first = made.next();
+        let mut kept = lock();
+        kept.other_bytes += if first.is_some() { (1 + made.len()) * (SMALLEST_BYTES << size) } else { OTHER_BYTES };
+        kept.buffers[size].extend(made.map(Bytes::Other));
+        first.map(Bytes::Other)
+    }
+
+    fn keep(&self, bytes: Bytes) {
+        let capacity = match &bytes {
+            Bytes::System(memory) => memory.capacity(),
+            Bytes::Other(memory) => memory.as_ref().as_ref().len(),
+        };
+        let size = size_of(capacity);
+        // Not of these sizes where it was allocated by somebody else.
+        if size < SIZES && capacity == SMALLEST_BYTES << size {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(bytes, Bytes::System(_)) {
+                if kept.system_bytes + capacity > KEPT_BYTES {
+                    return;
+                }
+                kept.system_bytes += capacity;
+            }
+            kept.buffers[size].push(bytes);
+        }
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::System(Vec::new())
     }
 }
 
 impl Buffer {
     /// All of it, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.len]
+        let bytes = match &mut self.bytes {
+            Bytes::System(memory) => memory,
+            Bytes::Other(memory) => memory.as_mut().as_mut(),
+        };
+        &mut bytes[..self.len]
     }
 
     /// Leaves the first `len` bytes, if there are more.
@@ -92,7 +165,7 @@ impl Buffer {
 
 impl From<Vec<u8>> for Buffer {
     fn from(memory: Vec<u8>) -> Self {
-        Self { len: memory.len(), memory, home: None }
+        Self { len: memory.len(), bytes: Bytes::System(memory), home: None }
     }
 }
 
@@ -100,7 +173,11 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.memory[..self.len]
+        let bytes = match &self.bytes {
+            Bytes::System(memory) => memory,
+            Bytes::Other(memory) => memory.as_ref().as_ref(),
+        };
+        &bytes[..self.len]
     }
 }
 
@@ -113,7 +190,7 @@ impl Clone for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            home.keep(std::mem::take(&mut self.memory));
+            home.keep(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -121,11 +198,13 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     fn kept(pool: &BufferPool) -> (usize, usize) {
-        let kept = pool.0.lock().unwrap();
-        let bytes = kept.buffers.iter().flatten().map(Vec::capacity).sum();
-        assert_eq!(kept.bytes, bytes);
+        let kept = pool.kept.lock().unwrap();
+        let of_system = |bytes: &Bytes| if let Bytes::System(memory) = bytes { memory.capacity() } else { 0 };
+        let bytes = kept.buffers.iter().flatten().map(of_system).sum();
+        assert_eq!(kept.system_bytes, bytes);
         (kept.buffers.iter().map(Vec::len).sum(), bytes)
     }
 
@@ -161,6 +240,86 @@ mod tests {
         assert_eq!(clone.len(), 4 << 20);
         drop((clone, Buffer::from(vec![0; SMALLEST_BYTES])));
         assert_eq!(kept(&pool), (32, KEPT_BYTES), "what came from elsewhere goes there");
+    }
+
+    /// Pieces of memory that is not the system's, and how many of them there are.
+    fn of_pieces(pieces: usize) -> (BufferPool, Arc<AtomicUsize>) {
+        let alive = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&alive);
+        let make = move |bytes: usize| {
+            let piece = || Box::new(Piece::new(bytes, &counted)) as Box<dyn Memory>;
+            (0..pieces).map(|_| piece()).collect()
+        };
+        (BufferPool::of(make), alive)
+    }
+
+    #[derive(Debug)]
+    struct Piece(Vec<u8>, Arc<AtomicUsize>);
+
+    impl Piece {
+        fn new(bytes: usize, alive: &Arc<AtomicUsize>) -> Self {
+            alive.fetch_add(1, Relaxed);
+            Self(vec![1; bytes], Arc::clone(alive))
+        }
+    }
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    impl AsMut<[u8]> for Piece {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.1.fetch_sub(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn other_memory_is_made_in_pieces_and_comes_back() {
+        let (pool, alive) = of_pieces(3);
+        for round in 0..3 {
+            let mut buffers: Vec<_> = (0..7).map(|_| pool.take(5000).unwrap()).collect();
+            for (n, buffer) in buffers.iter_mut().enumerate() {
+                buffer.as_mut_slice().fill(n as u8);
+            }
+            for (n, buffer) in buffers.iter().enumerate() {
+                assert!(buffer.len() == 5000 && buffer.iter().all(|&byte| byte == n as u8));
+            }
+            assert_eq!(alive.load(Relaxed), 9, "in round {round}");
+        }
+        assert_eq!(kept(&pool), (9, 0));
+        // What is too large for it is of the system.
+        drop(pool.take((4 << 20) + 1).unwrap());
+        let clone = pool.take(5000).unwrap().clone();
+        assert_eq!((alive.load(Relaxed), kept(&pool)), (9, (9, 0)));
+        drop(pool);
+        assert_eq!((alive.load(Relaxed), clone.len()), (0, 5000));
+    }
+
+    #[test]
+    fn where_there_is_no_other_memory_the_system_has_some() {
+        // As much as there may be, and then some.
+        let (pool, alive) = of_pieces(1);
+        let buffers: Vec<_> = (0..130).map(|_| pool.take(4 << 20).unwrap()).collect();
+        assert_eq!(alive.load(Relaxed), OTHER_BYTES >> 22);
+        drop(buffers);
+        assert_eq!(kept(&pool), (130, 2 << 22));
+        // None at all, which is asked for once.
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let pool = BufferPool::of(move |_| {
+            count.fetch_add(1, Relaxed);
+            Vec::new()
+        });
+        drop([pool.take(1).unwrap(), pool.take(5000).unwrap()]);
+        assert_eq!((asked.load(Relaxed), kept(&pool)), (1, (2, 12 << 10)));
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 mod batch;
 mod collect;
+mod files;
 mod infer;
 mod lanes;
 mod lend;
@@ -30,6 +31,7 @@ use std::thread;
 pub use batch::WorkBatcher;
 pub(crate) use batch::planes_bytes;
 pub use collect::Collect;
+pub use files::file_memory;
 pub use infer::{Answer, Copies, Infer, InferParts, Pending, Probe, Probed, Single};
 pub use lanes::{Alive, LaneLoad, Lanes};
 pub use load::{LaneInput, Load, LoadOutcome, LoadParts, LoadedBatch, NetworkInput};
@@ -51,7 +53,7 @@ use ocellus_kernels::plan::Plan;
 use tracing::debug;
 
 use crate::error::{JobError, panic_message};
-use crate::frame::{Encoded, Item, Picture};
+use crate::frame::{BufferPool, Encoded, Item, Picture};
 use crate::model::load::Model;
 use crate::model::{ModelError, card};
 use crate::observe::Recorder;
@@ -143,9 +145,9 @@ impl Lane {
         self.batch
     }
 
-    /// True where the GPU decodes JPEG.
-    pub fn decodes(&self) -> bool {
-        self.jpeg.is_some()
+    /// Memory of files that the GPU decodes; `None` where it decodes none.
+    pub fn file_memory(&self) -> Option<BufferPool> {
+        self.jpeg.is_some().then(|| file_memory(&self.gpu.device))
     }
 
     /// What the user should know, one line each.

@@ -36,6 +36,12 @@ impl ReadAhead {
     pub fn new(max_bytes: u64) -> Self {
         Self { max_bytes, pool: BufferPool::default(), given_bytes: 0 }
     }
+
+    /// Reads into memory of this pool.
+    #[must_use]
+    pub fn reading_into(self, pool: BufferPool) -> Self {
+        Self { pool, ..self }
+    }
 }
 
 impl Stage for ReadAhead {
