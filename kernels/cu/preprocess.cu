@@ -1,7 +1,7 @@
 // Pictures of any sizes to a network's input: colours, turning, Pillow's two resampling passes over 8 bits, crop or
 // letterbox, normalisation. The same bits as kernels/src/cpu/preprocess.rs makes of kernels/src/cpu/planes.rs' pixels.
 //
-// A thread block makes 16 rows (along v) of up to 224 columns (along u). It goes through the source rows that they need in
+// A thread block makes 16 rows (along v) of up to 256 columns (along u). It goes through the source rows that they need in
 // strips of 32: a strip's samples become RGB in shared memory, then each warp makes 16 columns of them. The first pass's
 // results, 8 bits each, stay in the registers of the lanes that the second pass needs them in, which adds what they
 // contribute to the outputs. Where a block has few columns, because each of them has many sources, warps share a strip's
@@ -352,6 +352,7 @@ template <bool ALONE>
 __device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, const Item& item, const Task& task,
                                           const Middle& middle, Element* output) {
   const Weights weights(weights_at(p.down, item.step + 96 * item.strip));
+  // Of the first part; its index takes no register more.
   const int before = item.strip == 0 && task.index < item.count ? kHalf : 0;
   Sums sums[2];
 #pragma unroll
@@ -370,7 +371,7 @@ __device__ __forceinline__ void pass_down(const Settings& s, const Picture& p, c
   }
 }
 
-// Both passes over what of a strip is in shared memory. Of tasks that share rows there are no more than warps.
+// Both passes over what of a strip is in shared memory. Of tasks that share rows there are no more than warps (`Cut`).
 template <bool ALONE>
 __device__ __forceinline__ void do_tasks(const Settings& s, const Picture& p, const Item& item, Element* output) {
 #pragma unroll 1

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub use budget::{Budget, Share};
-pub use buffer::{Buffer, BufferPool, Memory};
+pub use buffer::{Buffer, BufferPool, LockedMemory};
 pub use deadline::Deadline;
 use ocellus_kernels::picture::PictureDesc;
 use ocellus_kernels::preprocess::Transform;

@@ -152,8 +152,15 @@ Status decode_batch(Handle* handle, State* state, const uint8_t* const* data, co
     for (size_t i = 0; i < copy.size(); ++i) clobber((*pictures)[i], state->output, copy[i]);
   }
   const bool skip_chroma = engines && told("skip-chroma");
-  return enqueue(stream, state->running, [pictures, copy, output = state->output, skip_chroma] {
+  // The engines copy the files when their turn comes: who lets go of them before has pictures of something else.
+  std::vector<std::pair<const uint8_t*, size_t>> files;
+  const char* order = std::getenv("OCELLUS_EMULATOR_ORDER");
+  if (engines && order && std::strcmp(order, "lazy") == 0) {
+    for (size_t i = 0; i < copy.size(); ++i) files.emplace_back(data[i], lengths[i]);
+  }
+  return enqueue(stream, state->running, [pictures, copy, files, output = state->output, skip_chroma] {
     for (size_t i = 0; i < copy.size(); ++i) {
+      if (!files.empty() && decode_picture(files[i].first, files[i].second, (*pictures)[i]) != SUCCESS) continue;
       write((*pictures)[i], skip_chroma && i + 1 == copy.size() ? Y : output, copy[i]);
     }
   });

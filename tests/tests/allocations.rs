@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ocellus::decode::{DecodeOptions, Split};
 use ocellus::error::StageName;
-use ocellus::frame::Work;
+use ocellus::frame::{BufferPool, Work};
 use ocellus::gpu::WorkBatcher;
 use ocellus::runner::{PerItem, Pipeline, Then};
 use ocellus::source::{Found, ReadAhead};
@@ -34,7 +34,7 @@ fn a_file_on_its_way_to_the_gpu_allocates_its_name() {
         count.fetch_add(1, Relaxed);
         Found { path: photos[n as usize % photos.len()].clone(), error: None }.into_item(n)
     });
-    let (ahead, split) = (ReadAhead::new(u64::MAX), Split::new(DecodeOptions::default(), true));
+    let (ahead, split) = (ReadAhead::new(u64::MAX, BufferPool::default()), Split::new(DecodeOptions::default(), true));
     let reader = || {
         let split = split.clone();
         Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone())).unwrap())

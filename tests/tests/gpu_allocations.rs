@@ -8,20 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ocellus::decode::{Decode, DecodeOptions, Split};
-use ocellus::error::{JobError, StageName};
-use ocellus::frame::{Branch, Encoded, Item, Picture, Tensor};
+use ocellus::error::{ErrorKind, ItemError, JobError, StageName};
+use ocellus::frame::{Branch, Encoded, Item, Origin, Picture, PooledVec, Tensor};
 use ocellus::gpu::{
-    self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneModel, Lanes, LoadParts, Precision, Priority,
-    WorkBatcher,
+    self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneModel, Lanes, Load, LoadOutcome, LoadParts, Precision,
+    Priority, WorkBatcher,
 };
 use ocellus::model::load::Model;
 use ocellus::model::spec::ModelSpec;
 use ocellus::observe::trace::Recorder;
 use ocellus::postprocess::{ClassifyDesc, ClassifyRanked};
 use ocellus::preprocess::Preprocess;
-use ocellus::runner::{Branches, Fan, PerItem, Pipeline, Tag, Then};
+use ocellus::runner::{Branches, Fan, Order, PerItem, Pipeline, Tag, Then};
 use ocellus::source::{Found, ReadAhead, ReadLarge};
 use ocellus::stage::{Cancel, Stage};
+use ocellus_kernels::cuda::memory::PinnedMemory;
 use ocellus_kernels::preprocess::PreprocessDesc;
 use tests::allocations::{Calls, Counting, Row, wait_until_full};
 use tests::network::NetworkBuilder;
@@ -90,6 +91,47 @@ fn a_picture_on_the_gpu_costs_the_host_no_allocations() {
     }
 }
 
+/// Batches that are loaded in no time, and more of them than a worker has memory for at once: it would wait for ever for what it
+/// has loaded itself and not handed on.
+#[test]
+fn quick_batches_are_handed_on_one_by_one() {
+    let Some(gpu) = tests::gpu::gpu() else { return };
+    let load = Load::new(&gpu.device, None, decoder()).unwrap();
+    let failed = |id| {
+        let error = ItemError::new(StageName::Source, ErrorKind::NotFound, "not there");
+        PooledVec::from(vec![Item::new(id, Origin::File("a.jpg".into()), Err(error))])
+    };
+    let pipeline = Pipeline::new((0..2000).map(failed), Cancel::default()).unwrap();
+    let pipeline = pipeline.order(Order::Portions).pool("load", vec![load]).unwrap();
+    let mut ids = Vec::new();
+    let outcome = pipeline.run(|outcome| {
+        let LoadOutcome::Loaded(batch) = outcome else { panic!("nothing is too large here") };
+        ids.extend(batch.decoders().into_iter().map(|item| item.id));
+        Ok(())
+    });
+    outcome.end.unwrap();
+    assert_eq!(ids, (0..2000).collect::<Vec<_>>());
+}
+
+#[test]
+fn locked_memory_is_cut_into_parts_that_do_not_overlap() {
+    let Some(gpu) = tests::gpu::gpu() else { return };
+    for (all, each) in [(1, 1), (10, 3), (4096, 4096), (8192, 4096), (100, 101), (5, 0)] {
+        let memory = PinnedMemory::new(&gpu.device, all).unwrap();
+        let mut parts: Vec<_> = memory.into_parts(each).collect();
+        assert_eq!(parts.len(), all / each.max(1), "{all} bytes, {each} each");
+        for (n, part) in parts.iter_mut().enumerate() {
+            assert_eq!(part.as_mut().len(), each.max(1));
+            part.as_mut().fill(n as u8);
+        }
+        assert!(parts.iter().enumerate().all(|(n, part)| part.as_ref().iter().all(|&byte| byte == n as u8)));
+        // The last one keeps what is left.
+        let last = parts.pop();
+        drop(parts);
+        assert!(last.is_none_or(|part| part.as_ref().iter().all(|&byte| usize::from(byte) + 1 == all / each.max(1))));
+    }
+}
+
 /// So many lanes, all on one GPU, and batches of so many images.
 fn steady(gpu: impl Fn() -> Gpu, lanes: usize, batch: usize, model: &Model, classify: &ClassifyDesc) {
     let most = batch * lanes * 150;
@@ -110,7 +152,8 @@ fn steady(gpu: impl Fn() -> Gpu, lanes: usize, batch: usize, model: &Model, clas
         count.fetch_add(1, Relaxed);
         Found { path: files[n % files.len()].clone(), error: None }.into_item(n as u64)
     });
-    let (ahead, split) = (ReadAhead::new(u64::MAX), Split::new(DecodeOptions::default(), true));
+    let (ahead, split) =
+        (ReadAhead::new(u64::MAX, gpu::file_memory(&gpu().device)), Split::new(DecodeOptions::default(), true));
     let reader = || {
         let split = split.clone();
         Then(ahead.clone(), PerItem::new(StageName::Decode, move || Ok(split.clone())).unwrap())

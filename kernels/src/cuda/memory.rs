@@ -226,6 +226,13 @@ impl PinnedMemory {
         unsafe { std::slice::from_raw_parts_mut(self.host.cast::<u8>(), self.len_bytes) }
     }
 
+    /// Cuts it into parts of so many bytes each; what is left over serves nobody. It goes when all parts have gone.
+    pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = PinnedPart> {
+        let (memory, part_bytes) = (Arc::new(self), part_bytes.max(1));
+        let starts = (0..memory.len_bytes / part_bytes).map(move |n| n * part_bytes);
+        starts.map(move |start| PinnedPart { memory: Arc::clone(&memory), range: start..start + part_bytes })
+    }
+
     /// Enqueues a copy of bytes `from..from + len` to an address of the GPU.
     ///
     /// # Errors
@@ -280,26 +287,12 @@ impl PinnedMemory {
     }
 }
 
-impl AsRef<[u8]> for PinnedMemory {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
 /// A part of page-locked memory, whose other parts may have other owners.
 #[derive(Debug)]
 pub struct PinnedPart {
+    /// Of which nobody sees the whole any more.
     memory: Arc<PinnedMemory>,
     range: Range<usize>,
-}
-
-impl PinnedMemory {
-    /// Cuts it into parts of so many bytes each; what is left over serves nobody. It goes when all parts have gone.
-    pub fn into_parts(self, part_bytes: usize) -> impl Iterator<Item = PinnedPart> {
-        let (memory, part_bytes) = (Arc::new(self), part_bytes.max(1));
-        let starts = (0..memory.len_bytes / part_bytes).map(move |n| n * part_bytes);
-        starts.map(move |start| PinnedPart { memory: Arc::clone(&memory), range: start..start + part_bytes })
-    }
 }
 
 impl AsRef<[u8]> for PinnedPart {

@@ -1,5 +1,7 @@
-//! Decoding on a GPU: files in page-locked memory, where a job reads them to, planes left in the GPU's.
+//! Decoding on a GPU: files in memory as a job reads them to, planes left in the GPU's.
 
+use std::collections::TryReserveError;
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -7,7 +9,6 @@ use std::time::{Duration, Instant};
 use ocellus_kernels::KernelError;
 use ocellus_kernels::cuda::device::Device;
 use ocellus_kernels::cuda::jpeg::{Jpeg, JpegDecoder, JpegFile, JpegPath};
-use ocellus_kernels::cuda::memory::PinnedMemory;
 use ocellus_kernels::cuda::planes::PlaneArena;
 use ocellus_kernels::cuda::stream::{Priority, Stream};
 use ocellus_kernels::picture::PictureDesc;
@@ -15,7 +16,8 @@ use ocellus_kernels::picture::PictureDesc;
 use super::corpus::{self, CorpusDesc};
 use super::{Measurement, repeat};
 use crate::error::JobError;
-use crate::gpu::{Gpu, Placed, on_threads, place, planes_bytes};
+use crate::frame::Buffer;
+use crate::gpu::{Gpu, Placed, file_memory, on_threads, place, planes_bytes};
 use crate::stage::Cancel;
 
 /// Passes before the first that counts.
@@ -61,7 +63,8 @@ pub fn first(gpu: &Gpu, corpus: &CorpusDesc, files: &[Vec<u8>]) -> Result<(), Jo
     let jpeg = Jpeg::new(gpu)?;
     let one = NonZeroUsize::MIN;
     let desc = DecodeDesc { corpus: *corpus, batch: one, workers: one, path: path_of(&jpeg) };
-    Worker::new(&gpu.device, &jpeg, &desc, 1)?.decode(files, 0)?;
+    let files = in_memory(&gpu.device, files)?;
+    Worker::new(&gpu.device, &jpeg, &desc, 1)?.decode(&files, 0)?;
     Ok(())
 }
 
@@ -74,8 +77,7 @@ pub fn measure(gpu: &Gpu, desc: &DecodeDesc, cancel: &Cancel) -> Result<Measurem
     if desc.path == JpegPath::Hardware && jpeg.hardware().is_none() {
         return Err(KernelError::gpu("this GPU has no JPEG engines; use --path hybrid").into());
     }
-    let files = corpus::make(&desc.corpus, cancel)?.into_iter().map(|file| pinned(device, &file));
-    let files = files.collect::<Result<Vec<_>, KernelError>>()?;
+    let files = in_memory(device, &corpus::make(&desc.corpus, cancel)?)?;
     let batch = match desc.path {
         JpegPath::Hardware => jpeg.even_batch(desc.batch.get()),
         JpegPath::Hybrid => desc.batch.get(),
@@ -97,11 +99,16 @@ pub fn measure(gpu: &Gpu, desc: &DecodeDesc, cancel: &Cancel) -> Result<Measurem
     })
 }
 
-/// The file in page-locked memory.
-fn pinned(device: &Device, file: &[u8]) -> Result<PinnedMemory, KernelError> {
-    let mut memory = PinnedMemory::new(device, file.len())?;
-    memory.bytes_mut().copy_from_slice(file);
-    Ok(memory)
+/// The files, where a job on this GPU has them.
+fn in_memory(device: &Device, files: &[Vec<u8>]) -> Result<Vec<Buffer>, JobError> {
+    let memory = file_memory(device);
+    let copy = |file: &Vec<u8>| {
+        let mut buffer = memory.take(file.len())?;
+        buffer.as_mut_slice().copy_from_slice(file);
+        Ok(buffer)
+    };
+    let no_memory = |e: TryReserveError| JobError::io("no memory for the files", io::Error::other(e));
+    files.iter().map(copy).collect::<Result<_, _>>().map_err(no_memory)
 }
 
 /// Pixels a second of all JPEG engines, where that is known.
@@ -112,7 +119,7 @@ fn engines_px_per_s(device: &Device, jpeg: &Jpeg) -> Option<f64> {
 }
 
 /// Images a second of one pass: the workers take batches in turn until its time is over.
-fn rate(workers: &mut [Worker], files: &[PinnedMemory]) -> Result<f64, JobError> {
+fn rate(workers: &mut [Worker], files: &[Buffer]) -> Result<f64, JobError> {
     let next = AtomicUsize::new(0);
     let started = Instant::now();
     let counts = on_threads(workers.iter_mut(), |worker| {
@@ -148,14 +155,13 @@ impl Worker {
     }
 
     /// Decodes batch number `batch` of files that are taken in turn, again from the first after the last; gives its images.
-    fn decode<F: AsRef<[u8]>>(&mut self, files: &[F], batch: usize) -> Result<usize, JobError> {
+    fn decode(&mut self, files: &[Buffer], batch: usize) -> Result<usize, JobError> {
         self.arena.begin(self.batch * planes_bytes(&self.picture))?;
         let places = (0..self.batch).map(|_| place(&mut self.arena, &self.picture));
         let places = places.collect::<Result<Vec<Placed>, KernelError>>()?;
         let (path, batch_files) = (self.path, files.iter().cycle().skip(batch * self.batch % files.len()));
         let batch_files = batch_files.zip(&places);
-        let batch_files =
-            batch_files.map(|(file, placed)| JpegFile { bytes: file.as_ref(), path, planes: placed.planes() });
+        let batch_files = batch_files.map(|(file, placed)| JpegFile { bytes: file, path, planes: placed.planes() });
         let served = self.decoder.decode(&self.arena, batch_files)?;
         let others = served.iter().filter(|&&served| served != Some(self.path)).count();
         if others > 0 {

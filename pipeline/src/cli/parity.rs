@@ -20,7 +20,7 @@ use super::progress::Progress;
 use super::{Exit, say, signals};
 use crate::decode::DecodeOptions;
 use crate::error::JobError;
-use crate::frame::Item;
+use crate::frame::{BufferPool, Item};
 use crate::gpu::Precision;
 use crate::model::load::Model;
 use crate::parity::{Compare, Comparison, CpuSteps, EXACT_DECODE, GpuSteps, Steps};
@@ -104,7 +104,7 @@ impl Job<'_> {
         let items = walk.enumerate().map(|(id, found)| found.into_item(id as u64));
         let read = Then(ReadLarge::new(options.max_bytes), compare);
         let pipeline = Pipeline::new(items, self.cancel.clone())?
-            .pool("read", vec![ReadAhead::new(options.max_bytes); READERS])?
+            .pool("read", vec![ReadAhead::new(options.max_bytes, BufferPool::default()); READERS])?
             .stage("compare", read)?;
         let (mut rows, mut summary) = (Vec::new(), Summary::default());
         let outcome = pipeline.run(|item: Item<Comparison>| {

@@ -90,7 +90,7 @@ impl Stages<'_> {
         let classify = self.models.iter().map(|model| Classify::new(model.classify.clone()));
         let results = self
             .source(items, ends.window.as_ref())?
-            .pool("read", vec![ReadAhead::new(self.decode.max_bytes); READERS])?
+            .pool("read", vec![ReadAhead::new(self.decode.max_bytes, BufferPool::default()); READERS])?
             .pool("decode+resize", workers)?
             .stage("batch", Branches(Tag::each(engines.iter().map(batcher))))?
             .stage("infer", Branches(Tag::each(engines.into_iter().map(Infer::new))))?
@@ -105,11 +105,11 @@ impl Stages<'_> {
         lanes: Vec<Lane>,
         all_that_can: bool,
     ) -> Result<Pipeline<Labelled>, JobError> {
-        // Of one GPU's driver, but every GPU copies from it.
-        let reader = self.reader(lanes.iter().find_map(Lane::file_memory));
-        let redo = reader()?;
         // Before the source starts, because it may fail.
         let lanes = self.lanes(lanes, all_that_can)?;
+        // Of one GPU's driver, but every GPU copies from it.
+        let reader = self.reader(lanes.iter().find_map(|lane| lane.file_memory.clone()));
+        let redo = reader()?;
         let (count, resizer) = (lanes.len(), self.resizer());
         // What all of them take.
         let most_images = lanes.iter().map(|lane| lane.most_images).min().unwrap_or(1);
@@ -179,7 +179,7 @@ impl Stages<'_> {
     /// the CPU decodes only what it does not.
     fn reader(&self, memory: Option<BufferPool>) -> impl Fn() -> Result<Reader, JobError> {
         let split = Split::new(self.decode, memory.is_some());
-        let ahead = ReadAhead::new(self.decode.max_bytes).reading_into(memory.unwrap_or_default());
+        let ahead = ReadAhead::new(self.decode.max_bytes, memory.unwrap_or_default());
         move || {
             let split = split.clone();
             let make: Make<Split> = Box::new(move || Ok(split.clone()));

@@ -75,7 +75,8 @@ mod tests {
                         let share = budget.take(amount);
                         let together = used.fetch_add(amount, SeqCst) + amount;
                         most.fetch_max(together, SeqCst);
-                        assert!(together <= LIMIT.max(amount), "{together} with {amount}");
+                        // Who holds nothing may see the one that holds more than there is.
+                        assert!(amount == 0 || together <= LIMIT.max(amount), "{together} with {amount}");
                         sleep(Duration::from_micros(20));
                         used.fetch_sub(amount, SeqCst);
                         drop(share);

@@ -3,7 +3,7 @@
 use std::collections::TryReserveError;
 use std::fmt::{self, Debug, Formatter};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Smallest buffer that is kept.
 const SMALLEST_BYTES: usize = 4 << 10;
@@ -11,29 +11,29 @@ const SMALLEST_BYTES: usize = 4 << 10;
 const SIZES: usize = 11;
 /// What is kept in all, unused, of the system's memory.
 const KEPT_BYTES: usize = 128 << 20;
-/// Most memory of another kind.
-const OTHER_BYTES: usize = 512 << 20;
+/// Most page-locked memory, used or not: of 500x375 pixels a job on an H200 has files of 180 MiB under way.
+const LOCKED_BYTES: usize = 256 << 20;
 
 /// Keeps the memory of [`Buffer`]s that are dropped for those to come, up to 4 MiB each and 128 MiB together. Clones are one
 /// and the same pool.
 #[derive(Clone, Debug, Default)]
 pub struct BufferPool {
     kept: Arc<Mutex<Kept>>,
-    make: Option<Make>,
+    lock: Option<Lock>,
 }
 
-/// Memory of another kind than the system's own, such as what a GPU copies from at full speed.
-pub trait Memory: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync {}
+/// Memory that the system leaves where it is, so that a GPU copies from it at full speed.
+pub trait LockedMemory: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync {}
 
-impl<T: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync> Memory for T {}
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Debug + Send + Sync> LockedMemory for T {}
 
-/// Makes some of that, pieces of so many bytes; none where there is none.
+/// Makes some of that, pieces of just so many bytes; none where there is none.
 #[derive(Clone)]
-struct Make(Arc<dyn Fn(usize) -> Vec<Box<dyn Memory>> + Send + Sync>);
+struct Lock(Arc<dyn Fn(usize) -> Vec<Box<dyn LockedMemory>> + Send + Sync>);
 
-impl Debug for Make {
+impl Debug for Lock {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("Make")
+        f.write_str("Lock")
     }
 }
 
@@ -43,15 +43,15 @@ struct Kept {
     buffers: [Vec<Bytes>; SIZES],
     /// Of these, in the system's memory.
     system_bytes: usize,
-    /// Made of the other kind, kept or not; as much as there may be where no more can be made.
-    other_bytes: usize,
+    /// That may still be locked; none while somebody is at it.
+    left_bytes: usize,
 }
 
 #[derive(Debug)]
 enum Bytes {
     /// What was ever written, so that it is not cleared again.
     System(Vec<u8>),
-    Other(Box<dyn Memory>),
+    Locked(Box<dyn LockedMemory>),
 }
 
 /// A file's bytes.
@@ -68,10 +68,11 @@ fn size_of(bytes: usize) -> usize {
 }
 
 impl BufferPool {
-    /// One whose buffers are of another kind of memory, up to 512 MiB: `make` gives some pieces of so many bytes, or none where
-    /// there is none; then, and for what is larger than 4 MiB, the system's memory serves.
-    pub fn of(make: impl Fn(usize) -> Vec<Box<dyn Memory>> + Send + Sync + 'static) -> Self {
-        Self { make: Some(Make(Arc::new(make))), ..Self::default() }
+    /// One whose buffers are page-locked, up to 256 MiB: `lock` gives some pieces of just so many bytes. Where it gives none it is
+    /// not asked again. Then, for what is larger than 4 MiB, and while another thread locks, the system's memory serves.
+    pub fn locked(lock: impl Fn(usize) -> Vec<Box<dyn LockedMemory>> + Send + Sync + 'static) -> Self {
+        let kept = Kept { left_bytes: LOCKED_BYTES, ..Kept::default() };
+        Self { kept: Arc::new(Mutex::new(kept)), lock: Some(Lock(Arc::new(lock))) }
     }
 
     /// A buffer of `len` bytes, whatever they are.
@@ -80,7 +81,7 @@ impl BufferPool {
     /// Where there is no memory.
     pub fn take(&self, len: usize) -> Result<Buffer, TryReserveError> {
         let size = size_of(len);
-        let kept = if size < SIZES { self.take_kept(size).or_else(|| self.make(size)) } else { None };
+        let kept = if size < SIZES { self.take_kept(size).or_else(|| self.lock_more(size)) } else { None };
         let mut bytes = kept.unwrap_or_default();
         if let Bytes::System(memory) = &mut bytes {
             if memory.capacity() == 0 {
@@ -93,43 +94,57 @@ impl BufferPool {
         Ok(Buffer { bytes, len, home: Some(self.clone()) })
     }
 
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take_kept(&self, size: usize) -> Option<Bytes> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept();
         let bytes = kept.buffers[size].pop();
         match &bytes {
             Some(Bytes::System(memory)) => kept.system_bytes -= memory.capacity(),
-            Some(Bytes::Other(_)) => {}
-            // Room for all that may come back, once: what is not used of it is never touched.
-            None => kept.buffers[size].reserve(KEPT_BYTES / (SMALLEST_BYTES << size)),
+            Some(Bytes::Locked(_)) => {}
+            None => {
+                // Room for all that may come back, once: what is not used of it is never touched.
+                let most_bytes = KEPT_BYTES + if self.lock.is_some() { LOCKED_BYTES } else { 0 };
+                kept.buffers[size].reserve(most_bytes / (SMALLEST_BYTES << size));
+            }
         }
         bytes
     }
 
-    /// Of the other kind; what is not needed now is kept.
-    fn make(&self, size: usize) -> Option<Bytes> {
-        let Make(make) = self.make.as_ref()?;
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().other_bytes >= OTHER_BYTES {
-            return None;
-        }
-        // Takes long: the others go on.
-        let mut made = make(SMALLEST_BYTES << size).into_iter();
-        let first = made.next();
-        let mut kept = lock();
-        kept.other_bytes += if first.is_some() { (1 + made.len()) * (SMALLEST_BYTES << size) } else { OTHER_BYTES };
-        kept.buffers[size].extend(made.map(Bytes::Other));
-        first.map(Bytes::Other)
+    /// A new page-locked one; what else was made with it is kept. One thread at a time: others do not wait for it.
+    fn lock_more(&self, size: usize) -> Option<Bytes> {
+        let Lock(lock) = self.lock.as_ref()?;
+        let left_bytes = {
+            let mut kept = self.kept();
+            if kept.left_bytes == 0 {
+                // Of a larger size, which may lie idle when files become smaller.
+                return kept.buffers[size + 1..].iter_mut().find_map(|buffers| {
+                    let locked = buffers.iter().rposition(|bytes| matches!(bytes, Bytes::Locked(_)))?;
+                    Some(buffers.swap_remove(locked))
+                });
+            }
+            std::mem::take(&mut kept.left_bytes)
+        };
+        // Takes long.
+        let mut made = lock(SMALLEST_BYTES << size).into_iter();
+        let first = made.next()?;
+        let mut kept = self.kept();
+        kept.left_bytes = left_bytes.saturating_sub((1 + made.len()) * (SMALLEST_BYTES << size));
+        kept.buffers[size].extend(made.map(Bytes::Locked));
+        Some(Bytes::Locked(first))
     }
 
     fn keep(&self, bytes: Bytes) {
         let capacity = match &bytes {
             Bytes::System(memory) => memory.capacity(),
-            Bytes::Other(memory) => memory.as_ref().as_ref().len(),
+            Bytes::Locked(memory) => memory.as_ref().as_ref().len(),
         };
         let size = size_of(capacity);
         // Not of these sizes where it was allocated by somebody else.
         if size < SIZES && capacity == SMALLEST_BYTES << size {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept();
             if matches!(bytes, Bytes::System(_)) {
                 if kept.system_bytes + capacity > KEPT_BYTES {
                     return;
@@ -152,7 +167,7 @@ impl Buffer {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let bytes = match &mut self.bytes {
             Bytes::System(memory) => memory,
-            Bytes::Other(memory) => memory.as_mut().as_mut(),
+            Bytes::Locked(memory) => memory.as_mut().as_mut(),
         };
         &mut bytes[..self.len]
     }
@@ -175,7 +190,7 @@ impl Deref for Buffer {
     fn deref(&self) -> &[u8] {
         let bytes = match &self.bytes {
             Bytes::System(memory) => memory,
-            Bytes::Other(memory) => memory.as_ref().as_ref(),
+            Bytes::Locked(memory) => memory.as_ref().as_ref(),
         };
         &bytes[..self.len]
     }
@@ -198,7 +213,9 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::thread;
 
     fn kept(pool: &BufferPool) -> (usize, usize) {
         let kept = pool.kept.lock().unwrap();
@@ -242,15 +259,15 @@ mod tests {
         assert_eq!(kept(&pool), (32, KEPT_BYTES), "what came from elsewhere goes there");
     }
 
-    /// Pieces of memory that is not the system's, and how many of them there are.
+    /// Pieces as if they were locked, and how many of them there are.
     fn of_pieces(pieces: usize) -> (BufferPool, Arc<AtomicUsize>) {
         let alive = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&alive);
         let make = move |bytes: usize| {
-            let piece = || Box::new(Piece::new(bytes, &counted)) as Box<dyn Memory>;
+            let piece = || Box::new(Piece::new(bytes, &counted)) as Box<dyn LockedMemory>;
             (0..pieces).map(|_| piece()).collect()
         };
-        (BufferPool::of(make), alive)
+        (BufferPool::locked(make), alive)
     }
 
     #[derive(Debug)]
@@ -282,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn other_memory_is_made_in_pieces_and_comes_back() {
+    fn locked_memory_is_made_in_pieces_and_comes_back() {
         let (pool, alive) = of_pieces(3);
         for round in 0..3 {
             let mut buffers: Vec<_> = (0..7).map(|_| pool.take(5000).unwrap()).collect();
@@ -304,22 +321,54 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_other_memory_the_system_has_some() {
+    fn where_no_more_is_locked_the_system_has_some() {
         // As much as there may be, and then some.
         let (pool, alive) = of_pieces(1);
-        let buffers: Vec<_> = (0..130).map(|_| pool.take(4 << 20).unwrap()).collect();
-        assert_eq!(alive.load(Relaxed), OTHER_BYTES >> 22);
+        let buffers: Vec<_> = (0..66).map(|_| pool.take(4 << 20).unwrap()).collect();
+        assert_eq!(alive.load(Relaxed), LOCKED_BYTES >> 22);
         drop(buffers);
-        assert_eq!(kept(&pool), (130, 2 << 22));
+        assert_eq!(kept(&pool), (66, 2 << 22));
+        // Smaller files have what lies idle, which goes back to where it belongs.
+        let small: Vec<_> = (0..67).map(|_| pool.take(5000).unwrap()).collect();
+        let locked = small.iter().filter(|buffer| matches!(buffer.bytes, Bytes::Locked(_))).count();
+        drop(small);
+        assert_eq!((locked, kept(&pool)), (64, (69, (2 << 22) + 3 * 8192)));
         // None at all, which is asked for once.
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        let pool = BufferPool::of(move |_| {
+        let pool = BufferPool::locked(move |_| {
             count.fetch_add(1, Relaxed);
             Vec::new()
         });
         drop([pool.take(1).unwrap(), pool.take(5000).unwrap()]);
         assert_eq!((asked.load(Relaxed), kept(&pool)), (1, (2, 12 << 10)));
+    }
+
+    /// As where all readers begin at once.
+    #[test]
+    fn threads_that_find_nothing_lock_no_more_than_one_would() {
+        let (begun, go_on) = (Barrier::new(2), Arc::new(Barrier::new(2)));
+        let waits = Arc::clone(&go_on);
+        let pool = BufferPool::locked(move |bytes| {
+            waits.wait();
+            waits.wait();
+            vec![Box::new(vec![0_u8; bytes]) as Box<dyn LockedMemory>]
+        });
+        thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                begun.wait();
+                pool.take(5000).unwrap()
+            });
+            begun.wait();
+            go_on.wait();
+            // The others have the system's meanwhile.
+            for len in [1, 5000, 4 << 20] {
+                assert!(matches!(pool.take(len).unwrap().bytes, Bytes::System(_)));
+            }
+            go_on.wait();
+            assert!(matches!(first.join().unwrap().bytes, Bytes::Locked(_)));
+        });
+        assert_eq!(pool.kept().left_bytes, LOCKED_BYTES - 8192);
     }
 
     #[test]

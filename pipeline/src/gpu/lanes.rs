@@ -141,6 +141,11 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
         Ok(())
     }
 
+    fn is_heavy(&mut self) -> bool {
+        // As for `Load`.
+        true
+    }
+
     fn is_done(&self) -> bool {
         self.has_left || !self.alive.has(self.lane)
     }

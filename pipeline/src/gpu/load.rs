@@ -243,6 +243,11 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F
         emit(self.load(works).map_err(|unloaded| unloaded.error)?);
         Ok(())
     }
+
+    fn is_heavy(&mut self) -> bool {
+        // The arena of a batch comes back when others have had the batch, and there are few.
+        true
+    }
 }
 
 /// The stage behind [`Load`]: loads in parts what was too large at once, each part when the one before has been taken. A

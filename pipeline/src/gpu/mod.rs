@@ -145,11 +145,6 @@ impl Lane {
         self.batch
     }
 
-    /// Memory of files that the GPU decodes; `None` where it decodes none.
-    pub fn file_memory(&self) -> Option<BufferPool> {
-        self.jpeg.is_some().then(|| file_memory(&self.gpu.device))
-    }
-
     /// What the user should know, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -195,8 +190,9 @@ impl Lane {
         let arenas = load::ARENAS * (LOADERS + 1);
         let most_images = self.jpeg.as_ref().map_or(self.batch, |jpeg| jpeg.even_batch(self.batch));
         let most_bytes = free_bytes / 2 / arenas;
+        let file_memory = self.jpeg.is_some().then(|| file_memory(&self.gpu.device));
         let Self { name, networks, images, .. } = self;
-        Ok(LaneStages { name, most_images, most_bytes, loaders, parts, networks, images })
+        Ok(LaneStages { name, most_images, most_bytes, file_memory, loaders, parts, networks, images })
     }
 
     /// Workers for a pool, and the one for parts.
@@ -287,6 +283,8 @@ pub struct LaneStages<F> {
     pub most_images: usize,
     /// Most memory of a batch's planes.
     pub most_bytes: usize,
+    /// For files that the GPU decodes; `None` where it decodes none.
+    pub file_memory: Option<BufferPool>,
     /// For a pool that brings batches into the GPU's memory.
     pub loaders: Vec<Load<F>>,
     /// For [`LoadParts`].

@@ -32,15 +32,9 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// A stage that reads files of at most `max_bytes`.
-    pub fn new(max_bytes: u64) -> Self {
-        Self { max_bytes, pool: BufferPool::default(), given_bytes: 0 }
-    }
-
-    /// Reads into memory of this pool.
-    #[must_use]
-    pub fn reading_into(self, pool: BufferPool) -> Self {
-        Self { pool, ..self }
+    /// A stage that reads files of at most `max_bytes`, into memory of this pool.
+    pub fn new(max_bytes: u64, pool: BufferPool) -> Self {
+        Self { max_bytes, pool, given_bytes: 0 }
     }
 }
 
@@ -264,7 +258,7 @@ mod tests {
     fn read(path: &Path, max_bytes: u64) -> (Result<Vec<u8>, ItemError>, bool) {
         let mut result = None;
         let item = Item::new(0, Origin::File(path.to_owned()), Ok(()));
-        let (mut ahead, mut large) = (ReadAhead::new(max_bytes), ReadLarge::new(max_bytes));
+        let (mut ahead, mut large) = (ReadAhead::new(max_bytes, BufferPool::default()), ReadLarge::new(max_bytes));
         let read = ahead.process(item, &mut |item| {
             let left = matches!(item.payload, Ok(None));
             let read = large.process(item, &mut |item| {

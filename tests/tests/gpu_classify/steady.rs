@@ -1,5 +1,6 @@
 //! Jobs with a deadline, and what a long job allocates.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -73,6 +74,12 @@ fn threads(report: &Path) -> Vec<Thread> {
     text.lines().skip(1).map(thread).collect()
 }
 
+/// Sizes of memory that the files take, each twice the one before.
+fn sizes_of(files: &[PathBuf]) -> u64 {
+    let size = |file: &PathBuf| (fs::metadata(file).unwrap().len() + 1).div_ceil(4096).next_power_of_two();
+    files.iter().map(size).collect::<BTreeSet<_>>().len() as u64
+}
+
 /// Each thread takes memory of the GPU and page-locked memory for its first batches, and none for those behind them. Every
 /// batch is alike here, so that it does not matter which thread has how many.
 #[test]
@@ -110,4 +117,8 @@ fn no_thread_allocates_after_its_first_batches() {
         }
         assert!(of_stage().any(|thread| thread.calls > 2 * BEGIN * calls_a_batch), "{threads:?}");
     }
+    // Readers lock memory for files of each size, once: more than are ever under way here fit in.
+    let of_readers = threads.iter().filter(|thread| thread.name.starts_with("read+split-"));
+    let locked = of_readers.map(|thread| thread.allocations).sum::<u64>();
+    assert!((1..=sizes_of(&files)).contains(&locked), "{locked} times: {threads:?}");
 }

@@ -155,7 +155,8 @@ impl Batch {
                 let middle = part.start + part.len() / 2;
                 parts.extend([middle..part.end, part.start..middle]);
             }
-            // Also what failed may be under way in part, over planes that the next decoder writes.
+            // Also what failed may be under way in part, over planes that the next decoder writes. (Should any of it be left on streams
+            // of nvJPEG's own, it reads files of a call whose pictures nobody takes.)
             done.record(stream)?;
             done.synchronize()?;
         }

@@ -20,9 +20,10 @@ const HEADER_BYTES: usize = 320;
 const STRIP: usize = 32;
 /// Rows of a strip that a warp resamples at a time.
 const UNIT: usize = 8;
-/// Most blocks of outputs side by side: where a launch has work enough for every multiprocessor, twice as many as a thread
-/// block has warps, which costs less in all; else as many. (The 14 of 224 columns are two for each of seven warps.)
-const MAX_BLOCKS: [usize; 2] = [2 * WARPS, WARPS];
+/// Most blocks of outputs side by side: where a launch has work enough for every multiprocessor, a little more than twice as many
+/// as a thread block has warps, which costs less in all; else as many. (The 14 of 224 columns are two for each warp; the 16 of
+/// 256 take a third round, where two thread blocks of 8 would take two each.)
+const MAX_BLOCKS: [usize; 2] = [2 * WARPS + 2, WARPS];
 /// There is work enough where every multiprocessor has at least this many times as many thread blocks as run at a time.
 const ENOUGH_ROUNDS: usize = 4;
 /// Bytes of the sums of 16 outputs by 8 lines.
@@ -40,8 +41,7 @@ pub(super) fn blocks_at_a_time(facts: &Facts) -> usize {
 
 /// Shared memory that a block may take, of what the device allows one, so that as many `blocks` fit a multiprocessor.
 pub(super) fn shared_budget_bytes(device_bytes: usize, blocks: usize) -> usize {
-    const MOST: usize = 72 << 10;
-    (device_bytes / blocks).saturating_sub(1 << 10).min(MOST)
+    (device_bytes / blocks).saturating_sub(1 << 10)
 }
 
 /// Blocks that a device runs at the same time, about.

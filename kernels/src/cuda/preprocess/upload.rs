@@ -113,7 +113,7 @@ impl Tables {
             slot.host.bytes_mut()[at..at + table.bytes.len()].copy_from_slice(&table.bytes);
             let to = self.memory.address() + *place as u64;
             // SAFETY: the table has its place in memory that is given back in the order of this stream; the slot is
-            // written again, and dropped, behind its event.
+            // written again, and dropped, behind `done`.
             unsafe { slot.host.upload(at, table.bytes.len(), to, &self.stream) }?;
             at += table.bytes.len();
         }
@@ -146,13 +146,12 @@ impl Slot {
     /// Waits until the slot is free, and makes room: for a launch's tables on both sides, and on the host for weights.
     pub(super) fn reserve(&mut self, words_bytes: usize, weights_bytes: usize) -> Result<(), KernelError> {
         self.done.synchronize()?;
-        let copies = self.device.stream().clone();
         let host_bytes = words_bytes + weights_bytes;
         if host_bytes > self.host.bytes().len() {
-            self.host = PinnedMemory::new(copies.device(), host_bytes.next_power_of_two())?;
+            self.host = PinnedMemory::new(self.device.stream().device(), host_bytes.next_power_of_two())?;
         }
         if words_bytes > self.device.len_bytes() {
-            self.device = DeviceMemory::new(&copies, words_bytes.next_power_of_two())?;
+            self.device = DeviceMemory::new(&self.device.stream().clone(), words_bytes.next_power_of_two())?;
         }
         Ok(())
     }
