@@ -1,7 +1,7 @@
 //! Executes a [`Plan`].
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -25,6 +25,8 @@ pub struct CpuEngine {
     arenas: Vec<AlignedVec>,
     isa: Isa,
     pool: rayon::ThreadPool,
+    /// What a run of the plan takes, in multiply-adds.
+    work: usize,
 }
 
 /// What is made once for a step: the packed weights of a matrix product.
@@ -57,7 +59,8 @@ impl CpuEngine {
         plan.check()?;
         check_memory(plan.arena_len)?;
         let steps = plan.steps.iter().map(|step| prepare(step, isa)).collect::<Result<_, _>>()?;
-        Ok(Self { signature: Signature::of(&plan), plan, steps, arenas: Vec::new(), isa, pool })
+        let work = plan.steps.iter().map(par::work).fold(0, usize::saturating_add);
+        Ok(Self { signature: Signature::of(&plan), plan, steps, arenas: Vec::new(), isa, pool, work })
     }
 }
 
@@ -104,60 +107,95 @@ impl Engine for CpuEngine {
     }
 
     fn run(&mut self, images: usize, inputs: &[&[f32]], outputs: &mut [Vec<f32>]) -> Result<(), KernelError> {
-        let Self { plan, signature, steps, arenas, isa, pool } = self;
-        let isa = *isa;
+        let Self { plan, signature, steps, arenas, isa, pool, work } = self;
         signature.check(images, inputs, outputs)?;
         let runs = images / plan.batch;
         for (port, output) in plan.outputs.iter().zip(outputs.iter_mut()) {
             output.resize(port.buffer.len() * runs, 0.0);
         }
-        // Runs side by side; where there are fewer than threads, each is spread over the free ones.
-        let threads = pool.current_num_threads();
+        let threads = par::threads_for(work.saturating_mul(runs), pool);
         // Never fewer: a short batch between full ones must not cost their arenas.
         let needed = threads.min(runs);
         if arenas.len() < needed {
             arenas.resize_with(needed, || AlignedVec::zeros(plan.arena_len));
         }
-        let mut start = 0;
-        while start < runs {
-            let count = threads.min(runs - start);
-            let par = if count == threads { Par::Serial } else { Par::Pool };
-            let go = |(i, arena): (usize, &mut AlignedVec)| run_once(plan, steps, arena, inputs, start + i, isa, par);
-            run_awake(pool, || arenas[..count].par_iter_mut().enumerate().for_each(go));
-            for (i, arena) in arenas[..count].iter().enumerate() {
-                for (port, output) in plan.outputs.iter().zip(outputs.iter_mut()) {
-                    let len = port.buffer.len();
-                    output[(start + i) * len..][..len].copy_from_slice(&arena[port.buffer.range()]);
-                }
+        let mut places: Vec<_> =
+            plan.outputs.iter().zip(outputs).map(|(port, output)| output.chunks_mut(port.buffer.len())).collect();
+        let mut whole: Vec<Run<'_>> = (0..runs)
+            .map(|number| Run {
+                number,
+                outputs: places.iter_mut().map(|place| place.next().unwrap_or_default()).collect(),
+            })
+            .collect();
+        let network = Network { plan, steps, inputs, isa: *isa };
+        if threads == 1 {
+            for run in whole {
+                network.run(run, &mut arenas[0], Par::Serial);
             }
-            start += count;
+            return Ok(());
+        }
+        // A run each, as long as there are as many as threads; the rest side by side, each spread over the free threads.
+        let rest = whole.split_off(runs - runs % threads);
+        if !whole.is_empty() {
+            let whole = Mutex::new(whole.into_iter());
+            let next = || whole.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let go = |arena: &mut AlignedVec| {
+                while let Some(run) = next() {
+                    network.run(run, arena, Par::Serial);
+                }
+            };
+            pool.install(|| arenas[..threads].par_iter_mut().with_max_len(1).for_each(go));
+        }
+        if !rest.is_empty() {
+            let go = |(run, arena): (Run<'_>, &mut AlignedVec)| network.run(run, arena, Par::Pool);
+            run_awake(pool, || rest.into_par_iter().zip(&mut arenas[..]).for_each(go));
         }
         Ok(())
     }
 }
 
-/// Runs the plan once, for the `run`-th group of images.
-fn run_once(plan: &Plan, prepared: &[Prepared], arena: &mut [f32], inputs: &[&[f32]], run: usize, isa: Isa, par: Par) {
-    for (port, input) in plan.inputs.iter().zip(inputs) {
-        let len = port.buffer.len();
-        arena[port.buffer.range()].copy_from_slice(&input[run * len..][..len]);
-    }
-    for (step, prepared) in plan.steps.iter().zip(prepared) {
-        let (before, output, after) = split_out(arena, step.output.range());
-        let start = step.output.offset;
-        let views: Vec<View<'_>> = step
-            .inputs
-            .iter()
-            .map(|input| match input {
-                Operand::Constant(c) => View { dims: &c.dims, data: &c.data },
-                Operand::Buffer(b) if b.offset < start => View { dims: &b.dims, data: &before[b.range()] },
-                Operand::Buffer(b) => {
-                    let from = b.offset - start - output.len();
-                    View { dims: &b.dims, data: &after[from..from + b.len()] }
-                }
-            })
-            .collect();
-        run_step(step, prepared, &views, output, isa, par);
+/// One run of the plan, for a group of images.
+struct Run<'a> {
+    /// Which group.
+    number: usize,
+    /// Its part of each output.
+    outputs: Vec<&'a mut [f32]>,
+}
+
+/// What all runs share.
+struct Network<'a> {
+    plan: &'a Plan,
+    steps: &'a [Prepared],
+    inputs: &'a [&'a [f32]],
+    isa: Isa,
+}
+
+impl Network<'_> {
+    fn run(&self, run: Run<'_>, arena: &mut [f32], par: Par) {
+        for (port, input) in self.plan.inputs.iter().zip(self.inputs) {
+            let len = port.buffer.len();
+            arena[port.buffer.range()].copy_from_slice(&input[run.number * len..][..len]);
+        }
+        for (step, prepared) in self.plan.steps.iter().zip(self.steps) {
+            let (before, output, after) = split_out(arena, step.output.range());
+            let start = step.output.offset;
+            let views: Vec<View<'_>> = step
+                .inputs
+                .iter()
+                .map(|input| match input {
+                    Operand::Constant(c) => View { dims: &c.dims, data: &c.data },
+                    Operand::Buffer(b) if b.offset < start => View { dims: &b.dims, data: &before[b.range()] },
+                    Operand::Buffer(b) => {
+                        let from = b.offset - start - output.len();
+                        View { dims: &b.dims, data: &after[from..from + b.len()] }
+                    }
+                })
+                .collect();
+            run_step(step, prepared, &views, output, self.isa, par);
+        }
+        for (port, output) in self.plan.outputs.iter().zip(run.outputs) {
+            output.copy_from_slice(&arena[port.buffer.range()]);
+        }
     }
 }
 
@@ -219,35 +257,78 @@ fn run_step(step: &Step, prepared: &Prepared, views: &[View<'_>], y: &mut [f32],
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{BusyThreads, Random, assert_same_bits};
     use super::*;
+    use crate::op::Unary;
     use crate::tensor::DType;
 
-    /// y = x for one number an image.
-    fn plan() -> Plan {
-        let port = |offset| {
-            let buffer = crate::plan::Buffer { offset, dims: vec![1, 1] };
-            Port { name: String::new(), dtype: DType::F32, layout: None, buffer }
+    /// Numbers an image: one image is not worth waking a thread for, nor are eight; one is.
+    const SMALL: usize = 50;
+    const LARGE: usize = 100_000;
+
+    /// Three functions of `len` numbers an image, one after another.
+    fn functions(len: usize) -> Plan {
+        let buffer = |offset| crate::plan::Buffer { offset, dims: vec![1, len] };
+        let port = |buffer| Port { name: String::new(), dtype: DType::F32, layout: None, buffer };
+        let step = |f, from, to| Step {
+            name: format!("{f:?}"),
+            op: Op::Unary(f),
+            inputs: vec![Operand::Buffer(buffer(from))],
+            output: buffer(to),
         };
-        let (x, y) = (port(0), port(1));
-        let inputs = vec![Operand::Buffer(x.buffer.clone())];
-        let step = Step { name: "y".into(), op: Op::Reshape, inputs, output: y.buffer.clone() };
-        Plan { batch: 1, divisible: true, inputs: vec![x], outputs: vec![y], steps: vec![step], arena_len: 2 }
+        let steps = vec![step(Unary::Sigmoid, 0, len), step(Unary::Tanh, len, 0), step(Unary::Softplus, 0, len)];
+        let (inputs, outputs) = (vec![port(buffer(0))], vec![port(buffer(len))]);
+        Plan { batch: 1, divisible: true, inputs, outputs, steps, arena_len: 2 * len }
     }
 
     #[test]
     fn arenas_outlive_a_short_batch() {
-        let mut engine = CpuEngine::new(plan(), 3).unwrap();
+        let mut engine = CpuEngine::new(functions(LARGE), 3).unwrap();
         let addresses = |engine: &CpuEngine| engine.arenas.iter().map(|arena| arena.as_ptr()).collect::<Vec<_>>();
         let mut outputs = vec![Vec::new()];
-        engine.run(7, &[&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]], &mut outputs).unwrap();
-        assert_eq!(outputs, [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]]);
+        let x = vec![0.5; 7 * LARGE];
+        engine.run(7, &[&x], &mut outputs).unwrap();
         let full = addresses(&engine);
         assert_eq!(full.len(), 3);
         for images in [1, 2, 3] {
-            engine.run(images, &[&[8.0, 9.0, 10.0][..images]], &mut outputs).unwrap();
-            assert_eq!(outputs[0], [8.0, 9.0, 10.0][..images]);
+            engine.run(images, &[&x[..images * LARGE]], &mut outputs).unwrap();
+            assert_eq!(outputs[0].len(), images * LARGE);
             assert_eq!(addresses(&engine), full, "after {images} images");
         }
+    }
+
+    /// Threads that do not come hold up no batch, and one that is not worth waking any does without them all. Small or large,
+    /// whole images or pieces of them, beside busy threads or not, the bits are the same.
+    #[test]
+    fn nobody_waits_for_busy_threads() {
+        for (len, busy) in [(SMALL, 3), (LARGE, 2)] {
+            for images in [1, 2, 3, 7] {
+                let x = Random::new(images as u64).values(images * len);
+                let run = |threads, busy| {
+                    let mut engine = CpuEngine::new(functions(len), threads).unwrap();
+                    let mut outputs = vec![Vec::new()];
+                    let busy = BusyThreads::of(&engine.pool, busy);
+                    engine.run(images, &[&x], &mut outputs).unwrap();
+                    busy.end();
+                    outputs.remove(0)
+                };
+                let alone = run(1, 0);
+                for busy in [0, busy] {
+                    assert_same_bits(&alone, &run(3, busy), &format!("{images} images of {len}, {busy} threads busy"));
+                }
+            }
+        }
+    }
+
+    /// Only what is too little for them is kept from the threads: one image or all of a batch.
+    #[test]
+    fn large_batches_are_for_the_pool() {
+        let pool = par::pool(3).unwrap();
+        let work = |len| functions(len).steps.iter().map(par::work).sum();
+        assert_eq!(par::threads_for(work(SMALL), &pool), 1);
+        assert_eq!(par::threads_for(work(SMALL) * 8, &pool), 1);
+        assert_eq!(par::threads_for(work(LARGE), &pool), 3);
+        assert_eq!(par::threads_for(work(LARGE / 8) * 8, &pool), 3);
     }
 
     /// More than any address space has, so that the machine's memory does not matter.

@@ -1,5 +1,6 @@
 //! Spreading one operator over the cores.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -7,12 +8,22 @@ use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder, Yield};
 
 use crate::error::KernelError;
+use crate::op::Op;
+use crate::plan::Step;
+use crate::tensor::elements;
 
 /// Multiply-adds that are worth handing to another thread: some 5 microseconds of one core.
 const PIECE_MACS: usize = 300_000;
 
 /// Most pieces for each thread.
 const PIECES_A_THREAD: usize = 6;
+
+/// Multiply-adds that are worth waking the pool for: some 100 microseconds of one core. On a quiet machine that takes half
+/// as long; beside programs that keep the cores busy a thread that is woken waits for their slice to end, some milliseconds.
+const WAKE_MACS: usize = 6_000_000;
+
+/// What an element that is read or written costs an operator without multiply-adds, in those.
+const ELEMENT_MACS: usize = 32;
 
 /// Whether an operator may use the pool that it runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +79,26 @@ pub(super) fn pool(threads: usize) -> Result<ThreadPool, KernelError> {
         .map_err(|e| KernelError::invalid("CPU engine", format!("cannot start its threads: {e}")))
 }
 
+/// The threads of `pool` that share in work of `macs` multiply-adds. One: the calling thread, and the pool sleeps on.
+pub(super) fn threads_for(macs: usize, pool: &ThreadPool) -> usize {
+    if macs < WAKE_MACS { 1 } else { pool.current_num_threads() }
+}
+
+/// What a step takes, in multiply-adds of a matrix product; roughly.
+pub(super) fn work(step: &Step) -> usize {
+    let out = step.output.len();
+    let macs = match (&step.op, step.inputs.get(1)) {
+        (Op::Conv(_) | Op::ConvTranspose(_) | Op::Gemm(_), Some(weights)) => {
+            let dims = weights.dims();
+            out.saturating_mul(dims.get(1..).map_or(1, elements))
+        }
+        (Op::MatMul(desc), _) => out.saturating_mul(desc.k),
+        _ => 0,
+    };
+    let touched: usize = step.inputs.iter().map(|x| elements(x.dims())).sum();
+    macs.saturating_add(ELEMENT_MACS.saturating_mul(out + touched))
+}
+
 /// Looks for work that a thread without any makes before it lets other programs' threads run.
 const LOOKS: usize = 32;
 
@@ -81,25 +112,26 @@ const PATIENCE: Duration = Duration::from_millis(2);
 /// Left alone they fall asleep between two operators, and waking one takes longer than most operators do.
 /// `EfficientNet-Lite0` on two threads took 9.3 ms instead of 5.2 in about every second process. The price: they keep
 /// their cores busy while one image runs.
+///
+/// Nobody waits for their search to begin or to end: beside programs that keep the cores busy each such wait costs
+/// slices of the system's time, as often as threads yield before they sleep.
 pub(super) fn run_awake(pool: &ThreadPool, work: impl FnOnce() + Send) {
     /// Ends the others' search, also when `work` panics.
-    struct Done<'a>(&'a AtomicBool);
-    impl Drop for Done<'_> {
+    struct Done(Arc<AtomicBool>);
+    impl Drop for Done {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Release);
         }
     }
 
-    if pool.current_num_threads() == 1 {
-        return pool.install(work);
-    }
-    let done = &AtomicBool::new(false);
-    pool.scope(|scope| {
+    pool.install(|| {
         let worker = rayon::current_thread_index();
-        scope.spawn_broadcast(move |_, _| {
+        let done = Done(Arc::default());
+        let over = Arc::clone(&done.0);
+        rayon::spawn_broadcast(move |_| {
             // The thread that runs `work` may come by here while it waits for a piece: it must not stay.
             let (mut idle, mut since) = (0, Instant::now());
-            while rayon::current_thread_index() != worker && !done.load(Ordering::Acquire) {
+            while rayon::current_thread_index() != worker && !over.load(Ordering::Acquire) {
                 if rayon::yield_now() == Some(Yield::Executed) {
                     (idle, since) = (0, Instant::now());
                 } else if idle < LOOKS {
@@ -113,7 +145,6 @@ pub(super) fn run_awake(pool: &ThreadPool, work: impl FnOnce() + Send) {
                 }
             }
         });
-        let _done = Done(done);
         work();
     });
 }
@@ -131,6 +162,7 @@ pub(super) struct View<'a> {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
+    use super::super::testing::BusyThreads;
     use super::*;
 
     #[test]
@@ -157,6 +189,23 @@ mod tests {
                 outs.par_iter_mut().for_each(|out| Par::Pool.chunks(out, 500, |i, chunk| chunk.fill(i as f32)));
             });
             assert!(outs.iter().all(|out| out[3999] == 7.0));
+        }
+    }
+
+    /// A thread whose core another program has for itself neither begins a search nor ends one.
+    #[test]
+    fn nobody_waits_for_a_thread_that_does_not_come() {
+        for threads in [2, 5] {
+            let pool = pool(threads).unwrap();
+            let mut out = vec![f32::NAN; 1000];
+            let busy = BusyThreads::of(&pool, threads - 1);
+            run_awake(&pool, || Par::Pool.chunks(&mut out, 3, |i, chunk| chunk.fill(i as f32)));
+            busy.end();
+            let want: Vec<f32> = (0..1000).map(|i| (i / 3) as f32).collect();
+            assert_eq!(out, want, "{threads} threads");
+            // The pool is of use afterwards.
+            run_awake(&pool, || out.fill(0.0));
+            assert!(out.iter().all(|&v| v == 0.0));
         }
     }
 

@@ -1,5 +1,12 @@
 //! What the unit tests of the operators share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rayon::ThreadPool;
+
 use super::par::Par;
 
 /// Seeded random numbers (xorshift64*).
@@ -43,6 +50,45 @@ pub(super) fn run(len: usize, f: impl Fn(&mut [f32], Par) + Sync) -> Vec<f32> {
     pool.install(|| f(&mut spread, Par::Pool));
     assert_same_bits(&serial, &spread, "one thread and three");
     serial
+}
+
+/// Threads of a pool that do not come to any work, as where another program has their cores for itself.
+pub(super) struct BusyThreads {
+    end: Sender<()>,
+    given_up: Arc<AtomicBool>,
+}
+
+impl BusyThreads {
+    /// Keeps `count` threads of the pool busy.
+    pub(super) fn of(pool: &ThreadPool, count: usize) -> Self {
+        /// Long past what any work here takes: a test that waits in vain fails instead of standing still.
+        const GIVEN_UP: Duration = Duration::from_secs(60);
+        let given_up = Arc::new(AtomicBool::new(false));
+        let (arrived, arrivals) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let ended = Arc::new(Mutex::new(ended));
+        for _ in 0..count {
+            let (arrived, given_up, ended) = (arrived.clone(), Arc::clone(&given_up), Arc::clone(&ended));
+            pool.spawn(move || {
+                arrived.send(()).unwrap();
+                // All but one wait for the lock meanwhile.
+                if ended.lock().unwrap().recv_timeout(GIVEN_UP) == Err(RecvTimeoutError::Timeout) {
+                    given_up.store(true, Ordering::Release);
+                }
+            });
+        }
+        (0..count).for_each(|_| arrivals.recv().unwrap());
+        Self { end, given_up }
+    }
+
+    /// Lets them go.
+    ///
+    /// # Panics
+    /// Where what was done meanwhile has waited for them.
+    pub(super) fn end(self) {
+        drop(self.end);
+        assert!(!self.given_up.load(Ordering::Acquire), "the work waited for a busy thread");
+    }
 }
 
 pub(super) fn assert_same_bits(a: &[f32], b: &[f32], what: &str) {
