@@ -119,8 +119,12 @@ impl Engine for CpuEngine {
         if arenas.len() < needed {
             arenas.resize_with(needed, || AlignedVec::zeros(plan.arena_len));
         }
-        let mut places: Vec<_> =
-            plan.outputs.iter().zip(outputs).map(|(port, output)| output.chunks_mut(port.buffer.len())).collect();
+        let mut places: Vec<_> = plan
+            .outputs
+            .iter()
+            .zip(outputs)
+            .map(|(port, output)| output.chunks_mut(port.buffer.len().max(1)))
+            .collect();
         let mut whole: Vec<Run<'_>> = (0..runs)
             .map(|number| Run {
                 number,
