@@ -29,7 +29,7 @@ pub trait Stage: Send {
     }
 
     /// Asked after every value: true where what was given needs so much memory that the next value must wait until all of
-    /// it has been taken.
+    /// it has been taken, or holds something of which the stage has few: it would wait for what nobody has been given yet.
     fn is_heavy(&mut self) -> bool {
         false
     }
