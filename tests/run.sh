@@ -131,17 +131,18 @@ nvjpeg_bindings() {
 emulated() {
     local libraries="$PWD/target/emulator"
     tests/emulator/build.sh "$libraries"
-    env OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" REQUIRE_GPU=1 \
-        cargo test --locked -p tests --test gpu_ops --test gpu_conv --test gpu_top_k --test gpu_preprocess --test gpu_classify --test gpu_network --test gpu_allocations --test gpu_engine --test gpu_interrupt --test gpu_faults --test gpu_parity --test gpu_single
+    on_emulator() {
+        env OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" REQUIRE_GPU=1 \
+            cargo test --locked -p tests "$@"
+    }
+    on_emulator --test gpu_ops --test gpu_conv --test gpu_top_k --test gpu_preprocess --test gpu_classify --test gpu_network \
+        --test gpu_allocations --test gpu_engine --test gpu_interrupt --test gpu_faults --test gpu_parity --test gpu_single
     # What is let go before the work that uses it is done.
-    env OCELLUS_EMULATOR_ORDER=lazy OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
-        REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_top_k --test gpu_preprocess --test gpu_single
+    OCELLUS_EMULATOR_ORDER=lazy on_emulator --test gpu_top_k --test gpu_preprocess --test gpu_single
     # Kernels as they are cut for Hopper.
-    env OCELLUS_EMULATOR_CC=90 OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
-        REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_preprocess -- large_scales random_batches work_for_every
+    OCELLUS_EMULATOR_CC=90 on_emulator --test gpu_preprocess -- large_scales random_batches work_for_every
     # Architectures with the least shared memory.
-    env OCELLUS_EMULATOR_CC=86 OCELLUS_CUDA_LIBS="$libraries" LD_LIBRARY_PATH="$libraries" OCELLUS_CACHE_DIR="$PWD/target/emulator-cache" \
-        REQUIRE_GPU=1 cargo test --locked -p tests --test gpu_preprocess large_scales
+    OCELLUS_EMULATOR_CC=86 on_emulator --test gpu_preprocess large_scales
 }
 
 readme_command() {

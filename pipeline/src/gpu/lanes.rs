@@ -142,8 +142,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
     }
 
     fn is_heavy(&mut self) -> bool {
-        // As for `Load`.
-        true
+        self.load.is_heavy()
     }
 
     fn is_done(&self) -> bool {

@@ -151,7 +151,7 @@ impl Slot {
             self.host = PinnedMemory::new(self.device.stream().device(), host_bytes.next_power_of_two())?;
         }
         if words_bytes > self.device.len_bytes() {
-            self.device = DeviceMemory::new(&self.device.stream().clone(), words_bytes.next_power_of_two())?;
+            self.device = DeviceMemory::new(self.device.stream(), words_bytes.next_power_of_two())?;
         }
         Ok(())
     }
