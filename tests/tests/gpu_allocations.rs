@@ -6,13 +6,15 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
 
 use ocellus::decode::{Decode, DecodeOptions, Split};
 use ocellus::error::{ErrorKind, ItemError, JobError, StageName};
-use ocellus::frame::{Branch, Encoded, Item, Origin, Picture, PooledVec, Tensor};
+use ocellus::frame::{Branch, Encoded, Item, Origin, Picture, PooledVec, Tensor, Work};
 use ocellus::gpu::{
-    self, Alive, Collect, Gpu, InferParts, Lane, LaneLoad, LaneModel, Lanes, Load, LoadOutcome, LoadParts, Precision,
-    Priority, WorkBatcher,
+    self, Alive, Collect, Gpu, InferParts, Lane, LaneInput, LaneLoad, LaneModel, Lanes, Load, LoadOutcome, LoadParts,
+    Precision, Priority, WorkBatcher,
 };
 use ocellus::model::load::Model;
 use ocellus::model::spec::ModelSpec;
@@ -91,17 +93,19 @@ fn a_picture_on_the_gpu_costs_the_host_no_allocations() {
     }
 }
 
+/// A batch of a file that was not found, which is loaded in no time.
+fn missing_file(id: u64) -> PooledVec<Item<Work>> {
+    let error = ItemError::new(StageName::Source, ErrorKind::NotFound, "not there");
+    PooledVec::from(vec![Item::new(id, Origin::File("a.jpg".into()), Err(error))])
+}
+
 /// Batches that are loaded in no time, and more of them than a worker has memory for at once: it would wait for ever for what it
 /// has loaded itself and not handed on.
 #[test]
 fn quick_batches_are_handed_on_one_by_one() {
     let Some(gpu) = tests::gpu::gpu() else { return };
     let load = Load::new(&gpu.device, None, decoder()).unwrap();
-    let failed = |id| {
-        let error = ItemError::new(StageName::Source, ErrorKind::NotFound, "not there");
-        PooledVec::from(vec![Item::new(id, Origin::File("a.jpg".into()), Err(error))])
-    };
-    let pipeline = Pipeline::new((0..2000).map(failed), Cancel::default()).unwrap();
+    let pipeline = Pipeline::new((0..2000).map(missing_file), Cancel::default()).unwrap();
     let pipeline = pipeline.order(Order::Portions).pool("load", vec![load]).unwrap();
     let mut ids = Vec::new();
     let outcome = pipeline.run(|outcome| {
@@ -111,6 +115,46 @@ fn quick_batches_are_handed_on_one_by_one() {
     });
     outcome.end.unwrap();
     assert_eq!(ids, (0..2000).collect::<Vec<_>>());
+}
+
+/// What fails behind it drops the batches that it has, and with them a worker's memory, before anybody knows of the failure: the
+/// worker must not be the first to end the job, or its GPU's lane, by a reason that says nothing.
+#[test]
+fn a_worker_whose_memory_is_lost_leaves_the_reason_to_who_lost_it() {
+    let Some(gpu) = tests::gpu::gpu() else { return };
+    for lanes in 1..3 {
+        let names = (0..lanes).map(|lane| Arc::from(format!("lane {lane}")));
+        let alive = Alive::new(names, |line| panic!("a lane was given up: {line}"));
+        let load = Load::new(&gpu.device, None, decoder()).unwrap();
+        let pipeline = Pipeline::new((0..2000).map(missing_file), Cancel::default()).unwrap();
+        let pipeline = pipeline.pool("load", vec![LaneLoad::new(0, load, alive)]).unwrap();
+        let mut batches = 0;
+        let outcome = pipeline.run(|batch| match batch.value {
+            LaneInput::Outcome(_) => {
+                batches += 1;
+                Ok(())
+            }
+            LaneInput::Again(works) => {
+                assert_eq!(works.len(), 1);
+                Err(JobError::Usage("the reason".into()))
+            }
+        });
+        assert_eq!(outcome.end.unwrap_err().to_string(), "the reason", "{lanes} lanes");
+        assert_eq!(batches, 2, "{lanes} lanes");
+    }
+    let load = Load::new(&gpu.device, None, decoder()).unwrap();
+    let pipeline = Pipeline::new((0..2000).map(missing_file), Cancel::default()).unwrap();
+    let mut batches = 0;
+    let outcome = pipeline.pool("load", vec![load]).unwrap().run(|_| {
+        batches += 1;
+        if batches == 2 {
+            // Time for it to find out.
+            thread::sleep(Duration::from_millis(300));
+            return Err(JobError::Usage("the reason".into()));
+        }
+        Ok(())
+    });
+    assert_eq!(outcome.end.unwrap_err().to_string(), "the reason");
 }
 
 #[test]

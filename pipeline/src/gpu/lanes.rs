@@ -124,7 +124,11 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
             match self.load.load(works) {
                 Ok(outcome) => LaneInput::Outcome(outcome),
                 Err(Unloaded { works, error }) => {
-                    self.alive.lose(self.lane, error)?;
+                    match error {
+                        Some(error) => self.alive.lose(self.lane, error)?,
+                        // The lane's end: who lost the memory is about to say why.
+                        None => self.has_left = true,
+                    }
                     LaneInput::Again(works)
                 }
             }

@@ -71,10 +71,22 @@ pub enum NetworkInput {
     Tensor(Branch<Item<Tensor>>),
 }
 
-/// A batch that could not be loaded, and why.
+/// A batch that could not be loaded.
 pub(super) struct Unloaded {
     pub(super) works: Vec<Item<Work>>,
-    pub(super) error: JobError,
+    /// Why; `None` where memory will not come back, because whoever had it failed: what happened is theirs to say.
+    pub(super) error: Option<JobError>,
+}
+
+impl Unloaded {
+    fn new(works: PooledVec<Item<Work>>, error: impl Into<JobError>) -> Self {
+        Self { works: works.into_vec(), error: Some(error.into()) }
+    }
+
+    /// Nothing can be done with the batch; an error where none is known of yet.
+    fn give_up(self) -> Result<(), JobError> {
+        self.error.map_or(Ok(()), Err)
+    }
 }
 
 /// The stage: decodes a batch into planes in the GPU's memory, and uploads what the CPU has decoded. What the GPU's decoders
@@ -134,7 +146,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
     pub(super) fn load(&mut self, mut works: PooledVec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
         let Some(mut arena) = self.arenas.take() else {
-            return Err(Unloaded { works: works.into_vec(), error: KernelError::gpu("a batch was lost").into() });
+            return Err(Unloaded { works: works.into_vec(), error: None });
         };
         match self.fill(&mut arena, &works) {
             Ok(()) => {
@@ -146,9 +158,9 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
             }
             Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => match self.release(arena) {
                 Ok(()) => Ok(LoadOutcome::TooLarge(works.into_vec())),
-                Err(error) => Err(Unloaded { works: works.into_vec(), error: error.into() }),
+                Err(error) => Err(Unloaded::new(works, error)),
             },
-            Err(error) => Err(Unloaded { works: works.into_vec(), error }),
+            Err(error) => Err(Unloaded::new(works, error)),
         }
     }
 
@@ -240,7 +252,10 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for Load<F
     type Out = LoadOutcome;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(LoadOutcome)) -> Result<(), JobError> {
-        emit(self.load(works).map_err(|unloaded| unloaded.error)?);
+        match self.load(works) {
+            Ok(outcome) => emit(outcome),
+            Err(unloaded) => unloaded.give_up()?,
+        }
         Ok(())
     }
 
@@ -271,12 +286,13 @@ where
     }
 
     fn parts(&mut self, works: Vec<Item<Work>>, emit: &mut dyn FnMut(NetworkInput)) -> Result<(), JobError> {
-        let mut works = match self.load.load(works.into()).map_err(|unloaded| unloaded.error)? {
-            LoadOutcome::Loaded(batch) => {
+        let mut works = match self.load.load(works.into()) {
+            Ok(LoadOutcome::Loaded(batch)) => {
                 emit(NetworkInput::Loaded(batch));
                 return Ok(());
             }
-            LoadOutcome::TooLarge(works) => works,
+            Ok(LoadOutcome::TooLarge(works)) => works,
+            Err(unloaded) => return unloaded.give_up(),
         };
         if works.len() > 1 {
             let rest = works.split_off(works.len() / 2);
