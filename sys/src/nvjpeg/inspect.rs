@@ -161,11 +161,9 @@ fn scan_data(bytes: &[u8]) -> Option<&[u8]> {
 
 /// Whether there is a frame header. Codes of samples never look like one: a zero follows each byte of ones in them.
 fn has_frame(data: &[u8]) -> bool {
-    // C0 to CF but for C4, C8 and CC: Huffman tables, reserved, arithmetic conditioning. Numbers instead of conditions, and to
-    // the end in any case: so many bytes are looked at at once.
-    let is_frame = |code: u8| u8::from(code & 0xF0 == 0xC0) & (u8::from(code & 3 != 0) | u8::from(code == 0xC0));
-    let pairs = data.iter().zip(data.get(1..).unwrap_or_default());
-    pairs.fold(0, |found, (&first, &second)| found | (u8::from(first == 0xFF) & is_frame(second))) != 0
+    // C0 to CF but for C4, C8 and CC: Huffman tables, reserved, arithmetic conditioning.
+    let is_frame = |code: u8| code & 0xF0 == 0xC0 && (code & 3 != 0 || code == 0xC0);
+    memchr::memchr_iter(0xFF, data).any(|at| data.get(at + 1).is_some_and(|&code| is_frame(code)))
 }
 
 /// The answer of the functions that ask whether a file is supported: 0 says that it is.
