@@ -83,7 +83,7 @@ impl Unloaded {
         Self { works: works.into_vec(), error: Some(error.into()) }
     }
 
-    /// Nothing can be done with the batch; an error where none is known of yet.
+    /// Nothing is done with the batch: its error, unless whoever lost the memory has one.
     fn give_up(self) -> Result<(), JobError> {
         self.error.map_or(Ok(()), Err)
     }
