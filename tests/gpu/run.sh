@@ -120,7 +120,7 @@ peers() {
     corpus() { logged "corpus-$1" 60 "$bin/ocellus" bench corpus --size "$1" --pictures "$2" "$scratch/corpora/$1"; }
     corpus 500x375 1024
     corpus 1920x1080 256
-    TAIL=20 logged peers 300 env PYTHONPATH="$PWD/wheels" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}:/usr/local/cuda/lib64" \
+    TAIL=20 logged peers 420 env PYTHONPATH="$PWD/wheels" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}:/usr/local/cuda/lib64" \
         python3 tests/gpu/peers.py "$scratch/corpora" --json "$logs/peers.json"
 }
 
