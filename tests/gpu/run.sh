@@ -12,7 +12,8 @@
 # SANITIZER_SECONDS   of those, for the part sanitizer (default 480); SANITIZER_TOOLS: memcheck,racecheck,initcheck
 # SANITIZER_GO_ON     jobs.json of a run of that part whose time ended, in its logs (a whole path): what was clean is not run again
 # SOAK_SECONDS        seconds of the part soak (default 600)
-# TEST_PROGRAMS       at once in the part tests (default 3)
+# TEST_PROGRAMS       at once in the part tests (default 3), each with RUST_TEST_THREADS tests (default 8): a job may take
+#                     several gigabytes of the GPU
 # NUMBER_OF_JOBS      processes at once in the part sanitizer (default: cores - 2)
 # OCELLUS_CACHE_DIR   keeps compiled kernels for the next run, which sanitizer saves minutes with (default: none are kept)
 set -uo pipefail
@@ -25,7 +26,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
         doctor | tests | agreement | bench | gpus | peers | sanitizer | soak) ;;
-        *) sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
+        *) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;;
     esac
 done
 mkdir -p "$output"
@@ -58,12 +59,14 @@ logged() {
 
 doctor() { TAIL=30 logged doctor 120 "$bin/ocellus" doctor; }
 
-# Several programs at a time: much of what one takes is compiling kernels, or waiting.
+# Several programs at a time: much of what one takes is compiling kernels, or waiting. Why a test failed is printed when it does: a
+# program whose time ends takes with it what it kept.
 tests() {
     local program
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-8}
     for program in "$bin"/gpu_*; do
         while [ "$(jobs -rp | wc -l)" -ge "${TEST_PROGRAMS:-3}" ]; do wait -n; done
-        logged "$(basename "$program")" 600 "$program" &
+        logged "$(basename "$program")" 600 "$program" --nocapture &
     done
     wait
 }
