@@ -41,7 +41,7 @@ use tracing::{debug, warn};
 
 use crate::error::{JobError, panic_message};
 use crate::observe::Recorder;
-use crate::stage::{Cancel, Stage};
+use crate::stage::{Cancel, Onward, Stage};
 
 /// Stages put together so far, already at work; `T` is what the last one gives.
 ///
@@ -386,6 +386,19 @@ impl Pace {
     }
 }
 
+/// How often a worker that rests looks whether the job ends.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Leaves the values to others for a while, or until there will be none any more.
+fn rest<I, O>(time: Duration, link: &Link<I, O>, shared: &Shared, counters: &Meter) {
+    counters.rests();
+    let started = Instant::now();
+    while started.elapsed() < time && !shared.aborted() && !link.intake.is_at_end() {
+        std::thread::sleep(POLL.min(time));
+    }
+    counters.goes_on();
+}
+
 /// A worker's life.
 fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, counters: &Meter) -> Result<(), JobError> {
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
@@ -428,8 +441,10 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                 pace.took(handled, busy);
                 place.close(&mut outputs);
                 link.intake.done_with(taken);
-                if stage.is_done() {
-                    break;
+                match stage.onward() {
+                    Onward::Take => {}
+                    Onward::Rest(time) => rest(time, link, shared, counters),
+                    Onward::Leave => break,
                 }
             }
             Taken::Idle(room) => {

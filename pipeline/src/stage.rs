@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::JobError;
 
@@ -34,10 +34,10 @@ pub trait Stage: Send {
         false
     }
 
-    /// Asked when the values taken are done: true where the stage can take no more, which others of its pool do then. At least
-    /// one of them must go on. Stages that are put together of others do not ask theirs.
-    fn is_done(&self) -> bool {
-        false
+    /// Asked when the values taken are done. Of a pool at least one stage must go on. Stages that are put together of others do
+    /// not ask theirs.
+    fn onward(&mut self) -> Onward {
+        Onward::Take
     }
 
     /// Called when nothing has come for a moment and, of stages that keep order, nothing is under way, or when it is
@@ -56,6 +56,17 @@ pub trait Stage: Send {
     fn finish(&mut self, _emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
         Ok(())
     }
+}
+
+/// What a stage of a pool does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Onward {
+    /// It takes the next values.
+    Take,
+    /// For so long it leaves them to the others.
+    Rest(Duration),
+    /// It leaves them to the others for good.
+    Leave,
 }
 
 /// Asks a job to stop taking new inputs; what is on its way is still finished. Clones are one and the same request.

@@ -188,7 +188,7 @@ Status make_state(State** state, const char* which) {
   thread_local const unsigned long long thread = ++threads;
   if (told("no-states") || thread == number("failing-thread")) return INTERNAL_ERROR;
   if (made++ < refused || thread == number("short-thread")) {
-    note("nvjpeg-state", "refused");
+    note("nvjpeg-refused", which);
     return ALLOCATOR_FAILURE;
   }
   return make(state);

@@ -5,6 +5,7 @@
 //! given on before all of it is enqueued, so that nothing comes twice. Only the last lane ends the job when it is lost.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ocellus_kernels::KernelError;
 use tracing::info;
@@ -13,7 +14,7 @@ use super::infer::Pending;
 use super::load::{LaneInput, Load, LoadOutcome, Unloaded};
 use crate::error::JobError;
 use crate::frame::{Branch, Encoded, Item, Picture, PooledVec, Work};
-use crate::stage::Stage;
+use crate::stage::{Onward, Stage};
 
 /// The lanes of a job that work. Clones see the same ones.
 #[derive(Clone)]
@@ -28,7 +29,7 @@ struct Roll {
 struct Member {
     gpu: Arc<str>,
     works: bool,
-    /// Workers of its that are in the pool.
+    /// Workers of its that are there for the work.
     loaders: usize,
 }
 
@@ -57,12 +58,12 @@ impl Alive {
         self.with(|lanes| lanes.iter().position(|lane| *lane.gpu == *gpu)).unwrap_or(usize::MAX)
     }
 
-    /// A worker of this lane joins the pool.
+    /// A worker of this lane is there for the work.
     fn join(&self, lane: usize) {
         self.with(|lanes| lanes.get_mut(lane).into_iter().for_each(|lane| lane.loaders += 1));
     }
 
-    /// A worker of this lane wants to leave the pool; false where it is the lane's last one.
+    /// A worker of this lane wants to leave the work to others; false where it is the lane's last one.
     fn leave(&self, lane: usize) -> bool {
         self.with(|lanes| {
             let others = lanes.get_mut(lane).filter(|lane| lane.loaders > 1);
@@ -95,15 +96,22 @@ impl Alive {
 /// Batches in a row, after which a worker that finds no memory for its decoder leaves the work to others: one may have come at a
 /// bad moment.
 const SHORT: u32 = 2;
+/// How long it does so at first; each time that it finds none again, for twice as long.
+const REST: Duration = Duration::from_secs(4);
+const LONGEST_REST: Duration = Duration::from_secs(64);
 
-/// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others. It ends as well, and gives
-/// its memory back, where it finds none for its decoder and the lane has other workers.
+/// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others. Where it finds no memory
+/// for its decoder, and the lane has other workers, it leaves the work to them for a while.
 pub struct LaneLoad<F> {
     lane: usize,
     load: Load<F>,
     alive: Alive,
     /// Batches in a row without memory for a decoder.
     short: u32,
+    /// The lane's workers are without this one.
+    is_out: bool,
+    /// How long it is the next time.
+    rest: Duration,
     has_left: bool,
 }
 
@@ -111,7 +119,7 @@ impl<F> LaneLoad<F> {
     /// A worker of this lane.
     pub fn new(lane: usize, load: Load<F>, alive: Alive) -> Self {
         alive.join(lane);
-        Self { lane, load, alive, short: 0, has_left: false }
+        Self { lane, load, alive, short: 0, is_out: false, rest: REST, has_left: false }
     }
 }
 
@@ -120,6 +128,9 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
     type Out = Branch<LaneInput>;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
+        if std::mem::take(&mut self.is_out) {
+            self.alive.join(self.lane);
+        }
         let value = if self.alive.has(self.lane) {
             match self.load.load(works) {
                 Ok(outcome) => LaneInput::Outcome(outcome),
@@ -136,12 +147,13 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
             LaneInput::Again(works.into_vec())
         };
         emit(Branch { branch: self.lane, value });
-        self.short = if self.load.take_short() { self.short + 1 } else { 0 };
-        // Once: the last one of a lane goes on trying.
-        if self.short == SHORT && !self.has_left {
-            self.has_left = self.alive.leave(self.lane);
-            info!(left = self.has_left, "a worker finds no memory for its decoder");
+        if self.load.take_short() {
+            self.short = self.short.saturating_add(1);
+        } else {
+            (self.short, self.rest) = (0, REST);
         }
+        // The last one of a lane goes on trying.
+        self.is_out = self.short >= SHORT && self.alive.leave(self.lane);
         Ok(())
     }
 
@@ -149,8 +161,17 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
         self.load.is_heavy()
     }
 
-    fn is_done(&self) -> bool {
-        self.has_left || !self.alive.has(self.lane)
+    fn onward(&mut self) -> Onward {
+        if self.has_left || !self.alive.has(self.lane) {
+            return Onward::Leave;
+        }
+        if !self.is_out {
+            return Onward::Take;
+        }
+        let rest = self.rest;
+        self.rest = LONGEST_REST.min(2 * rest);
+        info!(?rest, "a worker finds no memory for its decoder");
+        Onward::Rest(rest)
     }
 }
 

@@ -335,6 +335,12 @@ impl<T> Intake<T> {
         self.0.capacity
     }
 
+    /// True where nothing will come any more. (What others have taken may still come back: who rests need not be there for it.)
+    pub(super) fn is_at_end(&self) -> bool {
+        let inner = self.0.lock();
+        inner.broken || inner.writer_gone && inner.places.is_empty()
+    }
+
     /// Waits for the next values and moves them to `into`; `before_others` is called before anybody else can take any, with
     /// `room`. Who has got several says by [`Intake::done_with`] that none of them comes back any more.
     pub(super) fn take<R, V>(

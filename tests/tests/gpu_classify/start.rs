@@ -1,11 +1,14 @@
 //! What a job starts of the GPU's driver and of nvJPEG, and when: what it needs, when it needs it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
+use tests::job::{wait, wait_until};
 use tests::ocellus;
 
 use super::{DECODERS_SMALL, Fixture, assert_alike, emulator, golden, photo, rows};
@@ -129,7 +132,7 @@ fn a_worker_without_a_decoder_leaves_the_work_to_others() {
             command.env("OCELLUS_EMULATOR_GPUS", gpus).env("EMULATED_NVJPEG", format!("short-thread:{thread}"));
             let (rows, notes) = notes(&fixture, &mut command);
             assert_alike(&rows, &cpu, DECODERS_SMALL);
-            let refused = notes.lines().filter(|line| *line == "nvjpeg-state refused").count();
+            let refused = notes.matches("nvjpeg-refused").count();
             println!("{gpus} GPUs, thread {thread}: {refused} refused");
             // Two, where it would be one with every batch: a dozen.
             assert!(refused <= 4, "thread {thread}: {refused} refused");
@@ -150,6 +153,47 @@ fn a_worker_without_a_decoder_leaves_the_work_to_others() {
             assert_eq!(said.contains("cannot be made"), !how.starts_with("states"), "{how}: {said}");
         }
     }
+}
+
+/// Memory that is short for a while costs a job its speed for a while: who has left the work to others comes back.
+#[test]
+fn a_worker_that_found_no_memory_comes_back() {
+    let Some(fixture) = Fixture::new() else { return };
+    if emulator().is_none() {
+        return;
+    }
+    let file = golden("jpeg-420-16x17.jpg");
+    let options = ["--batch", "1", "--precision", "fp32", "--order", "completion"];
+    let stats = fixture.path("stats.json");
+    let mut command = fixture.command("cuda", std::slice::from_ref(&file), &options);
+    assert!(command.arg("--stats").arg(&stats).status().unwrap().success());
+    let stats: Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+    let stages = stats["pipeline"]["stages"].as_array().unwrap();
+    let workers = stages.iter().find(|stage| stage["stage"] == "load").unwrap()["workers"].as_u64().unwrap() as usize;
+
+    // A file for the engines and then for CPU and GPU together: one worker at least has no decoder for two files.
+    let refused = 2 * workers + 2;
+    let notes = fixture.path("notes");
+    let mut command = fixture.command("cuda", &["-".into()], &options);
+    command.env("EMULATED_NVJPEG", format!("states-from:{refused}")).env("OCELLUS_EMULATOR_NOTES", &notes);
+    let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut paths, rows) = (job.stdin.take().unwrap(), job.stdout.take().unwrap());
+    let rows = thread::spawn(move || BufReader::new(rows).lines().map(Result::unwrap).collect::<Vec<_>>());
+    let mut asked = 0;
+    wait_until(&mut job, "a decoder of every worker", || {
+        for _ in 0..4 * workers {
+            writeln!(paths, "{}", file.display()).unwrap();
+            asked += 1;
+        }
+        thread::sleep(Duration::from_millis(100));
+        let notes = fs::read_to_string(&notes).unwrap_or_default();
+        notes.matches("nvjpeg-state batch").count() == workers + notes.matches("nvjpeg-refused batch").count()
+    });
+    drop(paths);
+    assert!(wait(&mut job).success());
+    let rows = rows.join().unwrap();
+    assert_eq!(rows.len(), asked);
+    assert!(rows.iter().all(|row| serde_json::from_str::<Value>(row).unwrap()["top"].is_array()), "{rows:?}");
 }
 
 /// nvJPEG starts while the network takes all memory, and half of the batch is tried, and so on.

@@ -1,6 +1,5 @@
-//! Workers that leave their pool before the end.
+//! Workers that leave their pool before the end, or for a while.
 
-use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
@@ -8,12 +7,12 @@ use super::*;
 /// Takes so many values, and a portion's rest; none when it has said that it is done.
 struct Few {
     left: u64,
-    said: Cell<bool>,
+    said: bool,
 }
 
 impl Few {
     fn new(left: u64) -> Self {
-        Self { left, said: Cell::new(false) }
+        Self { left, said: false }
     }
 }
 
@@ -22,7 +21,7 @@ impl Stage for Few {
     type Out = u64;
 
     fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
-        if self.said.get() {
+        if self.said {
             return Err(JobError::Usage("given a value when it was done".into()));
         }
         self.left = self.left.saturating_sub(1);
@@ -30,9 +29,9 @@ impl Stage for Few {
         Ok(())
     }
 
-    fn is_done(&self) -> bool {
-        self.said.set(self.left == 0);
-        self.left == 0
+    fn onward(&mut self) -> Onward {
+        self.said = self.left == 0;
+        if self.said { Onward::Leave } else { Onward::Take }
     }
 }
 
@@ -81,8 +80,8 @@ impl Stage for Last {
         Ok(())
     }
 
-    fn is_done(&self) -> bool {
-        self.leaves && self.seen
+    fn onward(&mut self) -> Onward {
+        if self.leaves && self.seen { Onward::Leave } else { Onward::Take }
     }
 }
 
@@ -105,4 +104,81 @@ fn what_a_worker_puts_back_before_it_leaves_is_not_lost() {
         seen.sort_unstable();
         assert!(seen.iter().copied().eq(0..4000), "{} of 4000", seen.len());
     }
+}
+
+/// Rests behind its first value, for so long.
+struct Tired {
+    rest: Option<Duration>,
+    taken: Arc<AtomicUsize>,
+}
+
+impl Stage for Tired {
+    type In = u64;
+    type Out = u64;
+
+    fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        emit(x);
+        Ok(())
+    }
+
+    fn onward(&mut self) -> Onward {
+        self.rest.take().map_or(Onward::Take, Onward::Rest)
+    }
+}
+
+/// Longer than a test may take, which only catches hangs.
+const LONG: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two workers that rest as soon as they have had a value, one for so long, and one that does not. Gives how many values each took
+/// of as many as come until the sink has had enough.
+fn beside_who_rests(order: Order, rest: Duration, mut enough: impl FnMut(&[usize]) -> bool) -> Vec<usize> {
+    let taken = [(); 3].map(|()| Arc::<AtomicUsize>::default());
+    let rests = [Some(LONG), Some(rest), None];
+    let workers = rests.into_iter().zip(&taken).map(|(rest, taken)| Tired { rest, taken: Arc::clone(taken) });
+    let cancel = Cancel::default();
+    let pipeline = Pipeline::new(0.., cancel.clone()).unwrap().order(order);
+    let counts = || taken.iter().map(|taken| taken.load(Ordering::SeqCst)).collect::<Vec<_>>();
+    let mut seen = Vec::new();
+    let outcome = pipeline.pool("tired", workers).unwrap().run(|x| {
+        seen.push(x);
+        if enough(&counts()) {
+            cancel.set();
+        }
+        Ok(())
+    });
+    assert!(matches!(outcome.end, Err(JobError::Interrupted)), "{:?}", outcome.end);
+    seen.sort_unstable();
+    assert!(seen.iter().copied().eq(0..seen.len() as u64), "{order:?}");
+    counts()
+}
+
+#[test]
+fn who_rests_leaves_the_values_to_others_and_comes_back() {
+    for order in [Order::Input, Order::Completion, Order::Portions] {
+        let started = Instant::now();
+        let all = |counts: &[usize]| counts.iter().all(|&count| count > 0);
+        let counts = beside_who_rests(order, Duration::from_millis(30), |counts| {
+            all(counts) && counts[1] > CHUNK || started.elapsed() > PATIENCE
+        });
+        assert!(counts[0] <= CHUNK && counts[1] > CHUNK && counts[2] > 0, "{order:?}: {counts:?}");
+        // Whoever rests for long does not keep the job from ending.
+        assert!(started.elapsed() < LONG, "{order:?}");
+    }
+}
+
+#[test]
+fn a_failure_wakes_who_rests() {
+    let (taken, started) = (Arc::<AtomicUsize>::default(), Instant::now());
+    let worker = |rest| Tired { rest, taken: Arc::clone(&taken) };
+    let pipeline = Pipeline::new(0.., Cancel::default()).unwrap().order(Order::Completion);
+    let workers = [worker(Some(LONG)), worker(None)];
+    let mut seen = 0;
+    let outcome = pipeline.pool("tired", workers).unwrap().run(|_| {
+        seen += 1;
+        if seen < 1000 { Ok(()) } else { Err(JobError::Usage("made up".into())) }
+    });
+    assert_eq!(outcome.end.unwrap_err().to_string(), "made up");
+    assert!(started.elapsed() < LONG);
 }
