@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::path::Path;
 
 use rustix::io::Errno;
 use serde::Serialize;
@@ -205,6 +206,19 @@ impl JobError {
     /// Shorthand for [`JobError::Io`].
     pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
         Self::Io { what: what.into(), source }
+    }
+
+    /// As [`JobError::io`], where a file could not be opened for writing; says where its folder is not there.
+    pub fn unwritable(path: &Path, source: std::io::Error) -> Self {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        match folder.filter(|_| source.kind() == std::io::ErrorKind::NotFound) {
+            Some(folder) => Self::Usage(format!(
+                "cannot write {}: there is no folder {}; make it first",
+                path.display(),
+                folder.display()
+            )),
+            None => Self::io(format!("cannot write {}", path.display()), source),
+        }
     }
 
     /// As [`JobError::io`], for what the program writes for others to read: rows, tables.

@@ -55,7 +55,7 @@ impl fmt::Display for LoadError {
                     Some(Attempt { path, reason: Some(reason) }) => {
                         write!(f, "{library} does not load: {}", with_path(path, reason))?;
                     }
-                    _ => write!(f, "{library} not found in {} places", tried.len())?,
+                    _ => write!(f, "{library} not found")?,
                 }
             }
             Self::MissingSymbol { path, reason, .. } => {

@@ -27,8 +27,8 @@ fn exit_codes_say_how_it_went() {
         (&["no-such-file.jpg"], 3),
         (&["no-such-folder/*.jpg"], 1),
         (&[mixed, "--fail-fast"], 1),
-        (&[good, "-o", "/no/such/folder/x.csv"], 1),
-        (&[good, "--model", "no-such.onnx"], 1),
+        (&[good, "-o", "/no/such/folder/x.csv"], 2),
+        (&[good, "--model", "no-such.onnx"], 2),
     ];
     for (arguments, code) in cases {
         let output = if arguments.contains(&"--model") {
@@ -42,11 +42,13 @@ fn exit_codes_say_how_it_went() {
 
 #[test]
 fn wrong_usage_is_exit_2_and_says_what_to_do() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["classify"], "INPUT"),
         (&["classify", "x.jpg", "-o", "-", "--format", "csv"], "standard output"),
         (&["classify", "x.jpg", "-o", "x.csv/"], "a folder"),
         (&["classify", "x.jpg", "--stats", "-"], "/dev/stderr"),
+        (&["classify", "x.jpg", "--stats", "/no/such/s.json"], "no folder /no/such; make it"),
+        (&["run", "no-such.toml"], "configs/pipelines/two-models.toml"),
         (&["classify", "x.jpg", "--topp", "3"], "--top"),
         (&["classify", "x.jpg", "--device", "cuda:x"], "cuda:0"),
         (&["classify", "x.jpg", "--device", "tpu"], "auto, cpu, cuda"),
@@ -67,10 +69,10 @@ fn wrong_usage_is_exit_2_and_says_what_to_do() {
         let message = text(&output.stderr);
         assert!(message.contains(hint) && output.stdout.is_empty(), "{arguments:?}: {message}");
     }
-    // So is what a card says, and not that one is missing.
+    // So is what a card says, and that it is not there.
     let folder = tempfile::tempdir().unwrap();
     let card = folder.path().join("card.toml");
-    for (content, code) in [(Some("task = 3\n"), 2), (Some("= 1\n"), 2), (Some(""), 2), (None, 1)] {
+    for (content, code) in [(Some("task = 3\n"), 2), (Some("= 1\n"), 2), (Some(""), 2), (None, 2)] {
         let _ = fs::remove_file(&card);
         if let Some(content) = content {
             fs::write(&card, content).unwrap();

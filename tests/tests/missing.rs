@@ -21,7 +21,7 @@ fn what_is_not_there_is_told_with_where_it_was_looked_for() {
         ] {
             let output = ocellus().args([command, "x.jpg", "--model", model]).output().unwrap();
             let said = text(&output.stderr);
-            assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+            assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
             assert!(parts.iter().all(|part| said.contains(part)), "{said}");
         }
     }

@@ -219,8 +219,8 @@ fn what_is_wrong_with_a_job_is_one_line() {
         assert!(errors.len() == 1 && errors[0].contains(hint), "{text}: {message}");
     }
     let missing = ocellus().args(["run", "no-such.toml"]).output().unwrap();
-    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(missing.status.code(), Some(2));
     assert!(message(&missing).contains("no-such.toml"));
     fixture.write("job.toml", "[[model]]\nonnx = \"no-such.onnx\"\n");
-    assert!(message(&output(&mut fixture.job(&files, &[]), 1)).contains("no-such.onnx"));
+    assert!(message(&output(&mut fixture.job(&files, &[]), 2)).contains("no-such.onnx"));
 }

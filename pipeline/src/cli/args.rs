@@ -59,15 +59,15 @@ Examples:
   ocellus classify 'photos/**/*.jpg' --top 1      a pattern
   find . -name '*.png' | ocellus classify -       a list of paths, one a line
   camera | ocellus classify - --max-latency 20    rows soon, not only full batches
-  ocellus classify photos -o labels.csv           into a file; also .jsonl and .parquet
+  ocellus classify photos -o labels.csv           into a file; also .jsonl, .parquet, .txt
   ocellus classify photos -o labels.csv --resume  go on, or add new photos
   ocellus classify photos --metrics 127.0.0.1:9464    figures for Prometheus
   ocellus classify photos --profile trace.json    for ui.perfetto.dev
 
 What is logged can also be chosen by part, with OCELLUS_LOG or RUST_LOG: OCELLUS_LOG=ocellus::gpu=debug,info
 
-Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage, or a model card or job file that says what \
-it may not; 3 done, but some items failed (their rows say why); 130 interrupted.";
+Exit codes: 0 all done; 1 the job could not run to its end; 2 wrong usage, or a model card or job file that is not \
+there, says what it may not or names what is not there; 3 done, but some items failed (their rows say why); 130 interrupted.";
 
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[derive(Debug, Args)]

@@ -180,6 +180,7 @@ fn corpus(args: &CorpusArgs, signals: &Signals) -> Result<Exit, JobError> {
         return Err(JobError::Usage(format!("{}: the folder is not empty; name a new one", args.folder.display())));
     }
     corpus::write(&args.kind.corpus(args.pictures), &args.folder, &signals.cancel)?;
+    say(format_args!("{} files in {}", args.pictures, args.folder.display()));
     Ok(Exit::Done)
 }
 

@@ -29,9 +29,6 @@ use crate::sink::{Columns, Earlier, Existing, Format, Row, Writer, is_stream};
 use crate::source::{Input, Skipped, Walk};
 use crate::stage::Cancel;
 
-/// Columns of a table where the terminal does not say how wide it is.
-const DEFAULT_WIDTH: usize = 100;
-
 /// Longest time from a path on standard input to its row that waiting for others may cause on a GPU.
 const STREAM_LATENCY: Duration = Duration::from_millis(5);
 
@@ -210,8 +207,8 @@ impl Job {
         if let Some(file) = &self.args.output {
             return Writer::to_file(file, format, self.args.existing, &self.columns(), &self.cancel);
         }
-        let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
-        let stdout = Box::new(progress.around(io::stdout()));
+        let width = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
+        let stdout = (Box::new(progress.around(io::stdout())) as Box<_>, "the standard output");
         Ok((Writer::to_stream(stdout, format, &self.columns(), width)?, Earlier::default()))
     }
 

@@ -187,6 +187,9 @@ pub(super) fn read(path: &Path) -> Result<JobDesc, JobError> {
         ErrorKind::InvalidData | ErrorKind::IsADirectory => {
             wrong(format!("{error}; run takes a file that describes a job, classify takes pictures"))
         }
+        ErrorKind::NotFound => {
+            wrong("no such file; run takes one that describes a job, as configs/pipelines/two-models.toml".into())
+        }
         _ => JobError::io(path.display().to_string(), error),
     })?;
     parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|error| match error {

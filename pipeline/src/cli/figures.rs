@@ -50,10 +50,6 @@ impl FiguresFile {
         cancel: &Cancel,
     ) -> Result<Self, JobError> {
         let refuse = |why: &str| Err(JobError::Usage(format!("{option} {}: {why}", path.display())));
-        let io = |what: &str| {
-            let what = format!("cannot {what} {}", path.display());
-            |e| JobError::io(what, e)
-        };
         if path.as_os_str() == "-" {
             return refuse("give the name of a file; /dev/stderr is one");
         }
@@ -61,7 +57,10 @@ impl FiguresFile {
             return refuse("rows or other figures go there; choose another file");
         }
         let is_stream = is_stream(path);
-        if !is_stream && path.exists() && !begins(path, start).map_err(io("read"))? {
+        if !is_stream
+            && path.exists()
+            && !begins(path, start).map_err(|e| JobError::io(format!("cannot read {}", path.display()), e))?
+        {
             return refuse(&format!("it exists and is no file of {option}; remove it or choose another"));
         }
         let mut made = Made(None);
@@ -71,7 +70,12 @@ impl FiguresFile {
             made.0 = file.metadata().ok().map(|file| (path.to_owned(), file));
             file
         } else {
-            File::options().write(true).create(true).truncate(false).open(path).map_err(io("write"))?
+            File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)
+                .map_err(|e| JobError::unwritable(path, e))?
         };
         Ok(Self { path: path.to_owned(), file, is_stream, made })
     }

@@ -58,11 +58,19 @@ pub fn main() -> ExitCode {
         JobError::Interrupted => Exit::Interrupted,
         error => {
             say(format_args!("error: {error}"));
-            let is_usage = matches!(error, JobError::Usage(_) | JobError::Model(ModelError::Card { .. }));
-            if is_usage { Exit::Usage } else { Exit::Failed }
+            if is_usage(error) { Exit::Usage } else { Exit::Failed }
         }
     });
     ExitCode::from(exit as u8)
+}
+
+/// Whether the arguments are to blame, a card or a job file, or what these name.
+fn is_usage(error: &JobError) -> bool {
+    use ModelError::{Card, Mismatch, Missing, Unknown};
+    matches!(
+        error,
+        JobError::Usage(_) | JobError::Model(Card { .. } | Mismatch { .. } | Missing { .. } | Unknown { .. })
+    )
 }
 
 /// Whether a text describes a job, as the files of `ocellus run` do.

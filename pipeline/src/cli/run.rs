@@ -83,7 +83,7 @@ pub(super) fn with_key(mut error: clap::Error) -> clap::Error {
         return error;
     };
     if let Some((option, key)) = KEYS.iter().find(|(name, _)| name == option) {
-        let tip = StyledStr::from(format!("{option} is a key of CONFIG: write {key} there"));
+        let tip = StyledStr::from(format!("{option} is a key of CONFIG: write it there, as in {key}"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
         // What is spelt alike means something else.
         error.remove(ContextKind::SuggestedArg);

@@ -222,7 +222,7 @@ fn check_file(what: &'static str, path: &Path, named_by: Option<&Path>) -> Resul
         return Ok(());
     }
     let hint = match named_by {
-        Some(card) => format!(", which {} names", card.display()),
+        Some(card) => format!(", which {} names: paths in a card count from the folder that it is in", card.display()),
         None => alternatives(),
     };
     Err(ModelError::Missing { what, path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()), hint })

@@ -38,7 +38,7 @@ pub(super) enum Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(format: Format, columns: &Columns, width: usize) -> Self {
+    pub(super) fn new(format: Format, columns: &Columns, width: Option<usize>) -> Self {
         match format {
             Format::Table => Self::Table(Table::new(width)),
             Format::Jsonl | Format::Parquet => Self::Jsonl,

@@ -68,7 +68,7 @@ impl Format {
             Some("parquet") => Ok(Self::Parquet),
             Some("txt") => Ok(Self::Table),
             _ => Err(JobError::Usage(format!(
-                "{}: cannot tell the format from the name; end it in .jsonl, .csv or .parquet, or give --format",
+                "{}: cannot tell the format from the name; end it in .jsonl, .csv, .parquet or .txt, or give --format",
                 path.display()
             ))),
         }
@@ -116,27 +116,28 @@ pub struct Writer {
 }
 
 enum Target {
-    Stream(Box<dyn Write + Send>),
+    /// With what it is called.
+    Stream(Box<dyn Write + Send>, String),
     File(OutputFile),
 }
 
 impl Writer {
-    /// Writes to a stream. A table fits into `width` columns.
+    /// Writes to a stream of this name. A table fits into `width` columns, where it is a terminal's.
     ///
     /// # Errors
     /// Parquet needs a file.
     pub fn to_stream(
-        mut stream: Box<dyn Write + Send>,
+        (mut stream, name): (Box<dyn Write + Send>, &str),
         format: Format,
         columns: &Columns,
-        width: usize,
+        width: Option<usize>,
     ) -> Result<Self, JobError> {
         if format == Format::Parquet {
             return Err(JobError::Usage("parquet needs a file: give -o FILE.parquet".into()));
         }
         let encoder = Encoder::new(format, columns, width);
-        stream.write_all(&encoder.header()).map_err(|e| JobError::output("writing to the standard output", e))?;
-        Ok(Self { encoder, target: Target::Stream(stream), rows: 0 })
+        stream.write_all(&encoder.header()).map_err(|e| JobError::output(format!("cannot write {name}"), e))?;
+        Ok(Self { encoder, target: Target::Stream(stream, name.to_owned()), rows: 0 })
     }
 
     /// Writes to `path.partial`, which becomes `path` in [`Writer::finish`]; also says what is there already. A `path`
@@ -165,10 +166,11 @@ impl Writer {
                 return Err(JobError::Usage(format!("{}: --resume needs a plain file", path.display())));
             }
             let stream = open_stream(path, cancel)?;
-            let writer = Self::to_stream(Box::new(stream), format, columns, table::PLAIN_WIDTH)?;
+            let named = (Box::new(stream) as Box<_>, &*path.display().to_string());
+            let writer = Self::to_stream(named, format, columns, None)?;
             return Ok((writer, Earlier::default()));
         }
-        let encoder = Encoder::new(format, columns, table::PLAIN_WIDTH);
+        let encoder = Encoder::new(format, columns, None);
         // What a link names is written, not the link.
         let resolved = if path.is_symlink() { path.canonicalize() } else { Ok(path.to_owned()) };
         let resolved =
@@ -185,10 +187,10 @@ impl Writer {
     pub fn write(&mut self, row: &Row) -> Result<(), JobError> {
         let bytes = self.encoder.encode(row)?;
         match &mut self.target {
-            Target::Stream(stream) => stream
+            Target::Stream(stream, name) => stream
                 .write_all(&bytes)
                 .and_then(|()| stream.flush())
-                .map_err(|e| JobError::output(format!("writing results stopped after {} rows", self.rows), e))?,
+                .map_err(|e| JobError::output(format!("cannot write {name} after {} rows", self.rows), e))?,
             Target::File(file) => file.append(&bytes, self.rows)?,
         }
         self.rows += 1;
@@ -201,7 +203,9 @@ impl Writer {
     /// Where the system refuses. The partial file is kept.
     pub fn finish(self) -> Result<(), JobError> {
         match self.target {
-            Target::Stream(mut stream) => stream.flush().map_err(|e| JobError::output("writing results", e)),
+            Target::Stream(mut stream, name) => {
+                stream.flush().map_err(|e| JobError::output(format!("cannot write {name}"), e))
+            }
             Target::File(file) => file.finish(),
         }
     }
@@ -209,7 +213,7 @@ impl Writer {
     /// The job ended early: gives the partial file's name where it holds rows to continue from.
     pub fn abandon(self) -> Option<PathBuf> {
         match self.target {
-            Target::Stream(_) => None,
+            Target::Stream(..) => None,
             Target::File(file) => file.abandon(),
         }
     }

@@ -291,7 +291,7 @@ fn lock(path: &Path) -> Result<File, JobError> {
             return Err(JobError::Usage(format!("{} is a link; remove it", path.display())));
         }
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(io_error("cannot write", path))?;
+        let file = file.map_err(|e| JobError::unwritable(path, e))?;
         match file.try_lock() {
             Ok(()) => {}
             // A file system without locks: that no two jobs write one output is left to the user.

@@ -101,7 +101,10 @@ pub(super) fn scan(
         }
         if line == 0 && !header.is_empty() {
             if record != header {
-                return refuse("its header", "other columns than this job writes (another --top, or other models?)");
+                return refuse(
+                    "its header",
+                    "other columns than this job writes (another --format or --top, or other models?)",
+                );
             }
         } else {
             match parse(&record, format, columns, !models.is_empty()).filter(|_| whole) {

@@ -1,12 +1,12 @@
-//! Rows for reading: one aligned line an image, as wide as the terminal.
+//! Rows for reading: one line an image, aligned and as wide as the terminal; elsewhere with all that there is.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::Row;
 use crate::error::printable;
 
-/// Width of a table that goes into a file.
-pub(super) const PLAIN_WIDTH: usize = 120;
+/// Columns of a path where there is no terminal; a longer one takes more.
+const PATH_WIDTH: usize = 48;
 /// Narrower terminals wrap.
 const MIN_WIDTH: usize = 40;
 /// Columns of a label in a list of several.
@@ -15,23 +15,31 @@ const LABEL_WIDTH: usize = 22;
 /// Widths of the columns.
 pub(super) struct Table {
     path_width: usize,
-    rest_width: usize,
+    /// Of what follows the path; `None` cuts off nothing.
+    rest_width: Option<usize>,
 }
 
 impl Table {
-    pub(super) fn new(width: usize) -> Self {
-        let width = width.max(MIN_WIDTH);
+    /// For a terminal of so many columns, or for what is none.
+    pub(super) fn new(width: Option<usize>) -> Self {
+        let Some(width) = width.map(|width| width.max(MIN_WIDTH)) else {
+            return Self { path_width: PATH_WIDTH, rest_width: None };
+        };
         let path_width = width * 2 / 5;
-        Self { path_width, rest_width: width - path_width - 2 }
+        Self { path_width, rest_width: Some(width - path_width - 2) }
     }
 
     /// `path  0.91 tabby  0.05 Egyptian cat`, as many results as fit, or the error; `path (model)` where there are several.
     pub(super) fn line(&self, row: &Row) -> String {
         let name = row.path.as_deref().or(row.stream.as_deref()).unwrap_or_default();
         let name = row.model.as_ref().map_or_else(|| name.to_owned(), |model| format!("{name} ({model})"));
-        let path = pad(&keep_end(&printable(&name), self.path_width), self.path_width);
+        let name = printable(&name);
+        let path = if self.rest_width.is_some() { keep_end(&name, self.path_width) } else { name };
+        let path = pad(&path, self.path_width);
         let rest = match (&row.error, &row.top) {
-            (Some(error), _) => keep_start(&printable(&format!("error: {error}")), self.rest_width),
+            (Some(error), _) => {
+                keep_start(&printable(&format!("error: {error}")), self.rest_width.unwrap_or(usize::MAX))
+            }
             (None, top) => self.results(row.partial, top.as_deref().map_or(&[][..], Vec::as_slice)),
         };
         format!("{path}  {}\n", rest.trim_end())
@@ -43,16 +51,18 @@ impl Table {
             line.push_str("(nothing above the threshold)");
         }
         for (i, scored) in top.iter().enumerate() {
-            let left = self.rest_width.saturating_sub(line.width());
-            let entry = format!("{:.2} {}", scored.score, printable(&scored.label));
-            let entry = keep_start(&entry, if i == 0 { left } else { left.min(LABEL_WIDTH + 5) });
-            if i > 0 && left < LABEL_WIDTH + 5 {
-                break;
+            let mut entry = format!("{:.2} {}", scored.score, printable(&scored.label));
+            if let Some(width) = self.rest_width {
+                let left = width.saturating_sub(line.width());
+                if i > 0 && left < LABEL_WIDTH + 5 {
+                    break;
+                }
+                entry = keep_start(&entry, if i == 0 { left } else { LABEL_WIDTH + 5 });
             }
             line.push_str(&pad(&entry, LABEL_WIDTH + 5));
             line.push_str("  ");
         }
-        keep_start(line.trim_end(), self.rest_width)
+        keep_start(line.trim_end(), self.rest_width.unwrap_or(usize::MAX))
     }
 }
 
@@ -115,7 +125,7 @@ mod tests {
             Row { partial: true, ..row("c.jpg", &[&long]) },
         ];
         for width in [0, 40, 79, 80, 120, 300] {
-            let table = Table::new(width);
+            let table = Table::new(Some(width));
             for row in &rows {
                 let line = table.line(row);
                 let text = line.strip_suffix('\n').unwrap();
@@ -126,8 +136,25 @@ mod tests {
                 assert!(first.ends_with("  "), "{width}: {first:?}");
             }
         }
-        let line = Table::new(80).line(&rows[0]);
+        let line = Table::new(Some(80)).line(&rows[0]);
         assert!(line.starts_with("a.jpg ") && line.contains("0.50 tabby"), "{line}");
-        assert!(Table::new(200).line(&rows[0]).contains("cat"), "a wide terminal shows more");
+        assert!(Table::new(Some(200)).line(&rows[0]).contains("cat"), "a wide terminal shows more");
+    }
+
+    #[test]
+    fn where_there_is_no_terminal_nothing_is_cut_off() {
+        let long = "word ".repeat(40) + "end";
+        let labels: Vec<String> = (0..1000).map(|class| format!("{class}: {long}")).collect();
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let error = ItemError::new(StageName::Decode, ErrorKind::Corrupt, long.clone());
+        let table = Table::new(None);
+        for path in ["a.jpg", &long] {
+            let line = table.line(&row(path, &labels));
+            assert!(line.starts_with(path) && labels.iter().all(|label| line.contains(label)), "{path}");
+            let line = table.line(&Row { error: Some(error.clone()), ..row(path, &[]) });
+            assert!(line.starts_with(path) && line.contains(&long), "{path}");
+        }
+        let short = ["a", "b"].map(|label| table.line(&row("a.jpg", &[label, "fox"])).find("fox"));
+        assert!(short[0].is_some() && short[0] == short[1], "{short:?}");
     }
 }

@@ -434,7 +434,11 @@ fn a_full_device_is_an_error_of_one_line() {
     let (mut writer, _) =
         Writer::to_file(Path::new("/dev/full"), Format::Jsonl, Existing::Refuse, &COLUMNS, &Cancel::default()).unwrap();
     let error = writer.write(&sample_rows()[0]).unwrap_err().to_string();
-    assert!(error.contains("No space left") && !error.contains('\n'), "{error}");
+    assert!(error.contains("/dev/full") && error.contains("No space left") && !error.contains('\n'), "{error}");
+    // Its header is the first thing that is written.
+    let csv = Writer::to_file(Path::new("/dev/full"), Format::Csv, Existing::Refuse, &COLUMNS, &Cancel::default());
+    let error = csv.err().unwrap().to_string();
+    assert!(error.contains("/dev/full") && error.contains("No space left"), "{error}");
 }
 
 #[test]

@@ -162,9 +162,8 @@ fn partial_beside(file: &Path) -> io::Result<NamedTempFile> {
     tempfile::Builder::new().prefix(".ocellus-parity-").permissions(permissions).tempfile_in(folder)
 }
 
-fn failed(file: &Path) -> impl FnOnce(io::Error) -> JobError {
-    let what = format!("cannot write {}", file.display());
-    move |e| JobError::io(what, e)
+fn failed(file: &Path) -> impl FnOnce(io::Error) -> JobError + '_ {
+    move |e| JobError::unwritable(file, e)
 }
 
 fn jsonl(rows: &[ParityRow]) -> io::Result<String> {

@@ -35,9 +35,9 @@ fn every_format_names_the_model_only_where_there_are_several() {
     let text = fs::read_to_string(&csv).unwrap();
     assert!(text.starts_with("path,path_bytes,model,width,height,"), "{text}");
     assert!(text.contains("\na.jpg,,large,500,375,image,"), "{text}");
-    let line = table::Table::new(80).line(&rows()[1]);
+    let line = table::Table::new(Some(80)).line(&rows()[1]);
     assert!(line.starts_with("a.jpg (large) ") && line.contains("tabby"), "{line}");
-    assert!(!table::Table::new(80).line(&sample_rows()[0]).contains('('), "one model has no name");
+    assert!(!table::Table::new(Some(80)).line(&sample_rows()[0]).contains('('), "one model has no name");
 }
 
 /// Killed after any row, and within it: what is there of an input without all its rows is cut off, whole rows included.
