@@ -389,14 +389,21 @@ impl Pace {
 /// How often a worker that rests looks whether the job ends.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Leaves the values to others for a while, or until there will be none any more.
-fn rest<I, O>(time: Duration, link: &Link<I, O>, shared: &Shared, counters: &Meter) {
-    counters.rests();
-    let started = Instant::now();
-    while started.elapsed() < time && !shared.aborted() && !link.intake.is_at_end() {
-        std::thread::sleep(POLL.min(time));
+/// Whether a worker takes more values; leaves them to others for a while where it wants to, or until there will be none any more.
+fn goes_on<S: Stage>(stage: &mut S, link: &Link<S::In, S::Out>, shared: &Shared, counters: &Meter) -> bool {
+    loop {
+        let time = match stage.onward() {
+            Onward::Take => return true,
+            Onward::Leave => return false,
+            Onward::Rest(time) => time,
+        };
+        counters.rests();
+        let started = Instant::now();
+        while started.elapsed() < time && !shared.aborted() && !link.intake.is_at_end() {
+            std::thread::sleep(POLL.min(time));
+        }
+        counters.goes_on();
     }
-    counters.goes_on();
 }
 
 /// A worker's life.
@@ -441,10 +448,8 @@ fn work<S: Stage>(mut stage: S, link: &Link<S::In, S::Out>, shared: &Shared, cou
                 pace.took(handled, busy);
                 place.close(&mut outputs);
                 link.intake.done_with(taken);
-                match stage.onward() {
-                    Onward::Take => {}
-                    Onward::Rest(time) => rest(time, link, shared, counters),
-                    Onward::Leave => break,
+                if !goes_on(&mut stage, link, shared, counters) {
+                    break;
                 }
             }
             Taken::Idle(room) => {

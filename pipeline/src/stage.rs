@@ -34,8 +34,8 @@ pub trait Stage: Send {
         false
     }
 
-    /// Asked when the values taken are done. Of a pool at least one stage must go on. Stages that are put together of others do
-    /// not ask theirs.
+    /// Asked when the values taken are done, and again behind a rest. Of a pool at least one stage must go on. Stages that are
+    /// put together of others do not ask theirs.
     fn onward(&mut self) -> Onward {
         Onward::Take
     }

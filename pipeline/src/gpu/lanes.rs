@@ -93,25 +93,54 @@ impl Alive {
     }
 }
 
-/// Batches in a row, after which a worker that finds no memory for its decoder leaves the work to others: one may have come at a
-/// bad moment.
-const SHORT: u32 = 2;
-/// How long it does so at first; each time that it finds none again, for twice as long.
-const REST: Duration = Duration::from_secs(4);
-const LONGEST_REST: Duration = Duration::from_secs(64);
+/// How often a worker found no memory for its decoder, and what it does about it.
+struct Shortage {
+    /// Batches in a row that needed one.
+    batches: u32,
+    /// How long it rests the next time.
+    rest: Duration,
+}
+
+impl Shortage {
+    /// Batches in a row, after which a worker leaves the work to others: one may have come at a bad moment.
+    const MOST: u32 = 2;
+    /// How long it does so at first; each time that it finds none again, for twice as long.
+    const REST: Duration = Duration::from_secs(4);
+    const LONGEST: Duration = Duration::from_secs(64);
+
+    fn new() -> Self {
+        Self { batches: 0, rest: Self::REST }
+    }
+
+    /// There was a batch, which needed a decoder or not, for which there was memory or not. True where it has been too little for
+    /// too long.
+    fn saw(&mut self, is_needed: bool, is_short: bool) -> bool {
+        if is_short {
+            self.batches = self.batches.saturating_add(1);
+        } else if is_needed {
+            *self = Self::new();
+        }
+        is_short && self.batches >= Self::MOST
+    }
+
+    /// How long to rest now.
+    fn rest(&mut self) -> Duration {
+        let rest = self.rest;
+        self.rest = Self::LONGEST.min(2 * rest);
+        rest
+    }
+}
 
 /// The stage: a worker of a lane, [`Load`]. It ends with its lane, and gives on what it had for others. Where it finds no memory
-/// for its decoder, and the lane has other workers, it leaves the work to them for a while.
+/// for its decoder, and the lane has other workers, it gives back what it has and leaves the work to them for a while.
 pub struct LaneLoad<F> {
     lane: usize,
     load: Load<F>,
     alive: Alive,
-    /// Batches in a row without memory for a decoder.
-    short: u32,
-    /// The lane's workers are without this one.
-    is_out: bool,
-    /// How long it is the next time.
-    rest: Duration,
+    shortage: Shortage,
+    /// For so long the lane's workers are to be without this one.
+    rest: Option<Duration>,
+    rests: bool,
     has_left: bool,
 }
 
@@ -119,7 +148,7 @@ impl<F> LaneLoad<F> {
     /// A worker of this lane.
     pub fn new(lane: usize, load: Load<F>, alive: Alive) -> Self {
         alive.join(lane);
-        Self { lane, load, alive, short: 0, is_out: false, rest: REST, has_left: false }
+        Self { lane, load, alive, shortage: Shortage::new(), rest: None, rests: false, has_left: false }
     }
 }
 
@@ -128,9 +157,7 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
     type Out = Branch<LaneInput>;
 
     fn process(&mut self, works: Self::In, emit: &mut dyn FnMut(Self::Out)) -> Result<(), JobError> {
-        if std::mem::take(&mut self.is_out) {
-            self.alive.join(self.lane);
-        }
+        let is_needed = works.iter().any(|work| matches!(work.payload, Ok(Work::Jpeg { .. })));
         let value = if self.alive.has(self.lane) {
             match self.load.load(works) {
                 Ok(outcome) => LaneInput::Outcome(outcome),
@@ -147,13 +174,16 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
             LaneInput::Again(works.into_vec())
         };
         emit(Branch { branch: self.lane, value });
-        if self.load.take_short() {
-            self.short = self.short.saturating_add(1);
-        } else {
-            (self.short, self.rest) = (0, REST);
-        }
+        let is_short = self.shortage.saw(is_needed, self.load.take_short());
         // The last one of a lane goes on trying.
-        self.is_out = self.short >= SHORT && self.alive.leave(self.lane);
+        if is_short && !self.has_left && self.alive.leave(self.lane) {
+            let rest = self.shortage.rest();
+            info!(?rest, "a worker finds no memory for its decoder");
+            self.rest = Some(rest);
+            if let Err(error) = self.load.let_go() {
+                self.alive.lose(self.lane, error.into())?;
+            }
+        }
         Ok(())
     }
 
@@ -162,16 +192,14 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Stage for LaneLo
     }
 
     fn onward(&mut self) -> Onward {
-        if self.has_left || !self.alive.has(self.lane) {
-            return Onward::Leave;
+        if let Some(rest) = self.rest.take() {
+            self.rests = true;
+            return Onward::Rest(rest);
         }
-        if !self.is_out {
-            return Onward::Take;
+        if std::mem::take(&mut self.rests) {
+            self.alive.join(self.lane);
         }
-        let rest = self.rest;
-        self.rest = LONGEST_REST.min(2 * rest);
-        info!(?rest, "a worker finds no memory for its decoder");
-        Onward::Rest(rest)
+        if self.has_left || !self.alive.has(self.lane) { Onward::Leave } else { Onward::Take }
     }
 }
 
@@ -296,4 +324,27 @@ fn keep_items(input: &LaneInput, items: &mut Vec<Item<()>>) {
 /// The item as it came; a failed one stays as it is.
 pub(super) fn without_payload<T>(item: &Item<T>) -> Item<()> {
     item.with(item.payload.as_ref().map(|_| ()).map_err(Clone::clone))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_short_rests_ever_longer_until_there_is_memory() {
+        let mut shortage = Shortage::new();
+        // A batch that needs no decoder tells nothing.
+        for (is_needed, is_short, rests) in
+            [(true, true, false), (false, false, false), (true, true, true), (true, true, true)]
+        {
+            assert_eq!(shortage.saw(is_needed, is_short), rests);
+        }
+        let seconds = |shortage: &mut Shortage| shortage.rest().as_secs();
+        assert_eq!([(); 7].map(|()| seconds(&mut shortage)), [4, 8, 16, 32, 64, 64, 64]);
+        assert!(!shortage.saw(false, false));
+        assert_eq!(seconds(&mut shortage), 64);
+        // There is some: one bad moment is none again.
+        assert!(!shortage.saw(true, false) && !shortage.saw(true, true) && shortage.saw(true, true));
+        assert_eq!(seconds(&mut shortage), 4);
+    }
 }

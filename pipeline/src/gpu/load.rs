@@ -143,6 +143,12 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
         self.jpeg.as_mut().is_some_and(JpegDecoder::take_short)
     }
 
+    /// Gives back the memory that is here: of the decoders, and of arenas that nobody has.
+    pub(super) fn let_go(&mut self) -> Result<(), KernelError> {
+        self.release()?;
+        self.jpeg.as_mut().map_or(Ok(()), JpegDecoder::let_go)
+    }
+
     /// Loads a batch. Where there is no memory for it, the works are returned and this worker holds none.
     pub(super) fn load(&mut self, mut works: PooledVec<Item<Work>>) -> Result<LoadOutcome, Unloaded> {
         let Some(mut arena) = self.arenas.take() else {
@@ -156,23 +162,23 @@ impl<F: Stage<In = Item<Option<Encoded>>, Out = Item<Picture>>> Load<F> {
                 items.extend(works.drain(..).map(|item| item.and_then(&mut next)));
                 Ok(LoadOutcome::Loaded(LoadedBatch { items, arena }))
             }
-            Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => match self.release(arena) {
-                Ok(()) => Ok(LoadOutcome::TooLarge(works.into_vec())),
-                Err(error) => Err(Unloaded::new(works, error)),
-            },
+            Err(JobError::Kernel(KernelError::OutOfMemory { .. })) => {
+                arena.give_back();
+                match self.release() {
+                    Ok(()) => Ok(LoadOutcome::TooLarge(works.into_vec())),
+                    Err(error) => Err(Unloaded::new(works, error)),
+                }
+            }
             Err(error) => Err(Unloaded::new(works, error)),
         }
     }
 
-    /// Gives back the memory of this arena, and of the other one if nobody has it.
-    fn release(&self, mut arena: Lent<PlaneArena>) -> Result<(), KernelError> {
-        arena.release()?;
-        arena.give_back();
-        if let Some(mut other) = self.arenas.take_now() {
-            other.release()?;
-            other.give_back();
-        }
-        Ok(())
+    /// Gives back the memory of the arenas that nobody has.
+    fn release(&self) -> Result<(), KernelError> {
+        let mut here: Vec<_> = std::iter::from_fn(|| self.arenas.take_now()).collect();
+        let released = here.iter_mut().try_for_each(|arena| arena.release());
+        here.into_iter().for_each(Lent::give_back);
+        released
     }
 
     /// Brings the pictures into the arena; `loaded` has them, one for each item that has not failed.

@@ -254,6 +254,17 @@ impl JpegDecoder {
         enqueued.and(waited)
     }
 
+    /// Gives back the decoders and their memory, until files need them.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn let_go(&mut self) -> Result<(), KernelError> {
+        self.place.stream.device().bind()?;
+        self.batch.let_go();
+        self.hybrid.let_go();
+        Ok(())
+    }
+
     /// True where there was no memory for a decoder that files need, since this was asked before.
     pub fn take_short(&mut self) -> bool {
         let [batch, hybrid] = [self.batch.take_short(), self.hybrid.take_short()];

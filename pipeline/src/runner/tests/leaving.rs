@@ -168,6 +168,53 @@ fn who_rests_leaves_the_values_to_others_and_comes_back() {
     }
 }
 
+/// Rests behind its first value, and has nothing to do behind that.
+struct Leaving {
+    rests: bool,
+    taken: Arc<AtomicUsize>,
+    stays: bool,
+}
+
+impl Stage for Leaving {
+    type In = u64;
+    type Out = u64;
+
+    fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        // So that there are values left when it has rested.
+        sleep(Duration::from_micros(100));
+        emit(x);
+        Ok(())
+    }
+
+    fn onward(&mut self) -> Onward {
+        if self.stays {
+            return Onward::Take;
+        }
+        self.rests = !self.rests;
+        if self.rests { Onward::Rest(Duration::from_millis(1)) } else { Onward::Leave }
+    }
+}
+
+#[test]
+fn who_rests_is_asked_again_before_it_takes_more() {
+    for order in [Order::Input, Order::Completion] {
+        let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+        let workers = [false, true].into_iter().zip(&counts);
+        let workers = workers.map(|(stays, taken)| Leaving { rests: false, taken: Arc::clone(taken), stays });
+        let pipeline = Pipeline::new(0..1000, Cancel::default()).unwrap().order(order);
+        let mut seen = 0;
+        let outcome = pipeline.pool("leaving", workers).unwrap().run(|_| {
+            seen += 1;
+            Ok(())
+        });
+        outcome.end.unwrap();
+        assert_eq!(seen, 1000, "{order:?}");
+        // What it took at once it does, and none behind its rest.
+        assert!(counts[0].load(Ordering::SeqCst) <= CHUNK, "{order:?}");
+    }
+}
+
 #[test]
 fn a_failure_wakes_who_rests() {
     let (taken, started) = (Arc::<AtomicUsize>::default(), Instant::now());
