@@ -106,10 +106,16 @@ fn what_a_worker_puts_back_before_it_leaves_is_not_lost() {
     }
 }
 
-/// Rests behind its first value, for so long.
+/// Says all this when it is asked, and then that it takes more.
 struct Tired {
-    rest: Option<Duration>,
+    says: std::vec::IntoIter<Onward>,
     taken: Arc<AtomicUsize>,
+}
+
+impl Tired {
+    fn new(says: Vec<Onward>, taken: &Arc<AtomicUsize>) -> Self {
+        Self { says: says.into_iter(), taken: Arc::clone(taken) }
+    }
 }
 
 impl Stage for Tired {
@@ -123,7 +129,7 @@ impl Stage for Tired {
     }
 
     fn onward(&mut self) -> Onward {
-        self.rest.take().map_or(Onward::Take, Onward::Rest)
+        self.says.next().unwrap_or(Onward::Take)
     }
 }
 
@@ -135,8 +141,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// of as many as come until the sink has had enough.
 fn beside_who_rests(order: Order, rest: Duration, mut enough: impl FnMut(&[usize]) -> bool) -> Vec<usize> {
     let taken = [(); 3].map(|()| Arc::<AtomicUsize>::default());
-    let rests = [Some(LONG), Some(rest), None];
-    let workers = rests.into_iter().zip(&taken).map(|(rest, taken)| Tired { rest, taken: Arc::clone(taken) });
+    let says = [vec![Onward::Rest(LONG)], vec![Onward::Rest(rest)], vec![]];
+    let workers = says.into_iter().zip(&taken).map(|(says, taken)| Tired::new(says, taken));
     let cancel = Cancel::default();
     let pipeline = Pipeline::new(0.., cancel.clone()).unwrap().order(order);
     let counts = || taken.iter().map(|taken| taken.load(Ordering::SeqCst)).collect::<Vec<_>>();
@@ -168,59 +174,32 @@ fn who_rests_leaves_the_values_to_others_and_comes_back() {
     }
 }
 
-/// Rests behind its first value, and has nothing to do behind that.
-struct Leaving {
-    rests: bool,
-    taken: Arc<AtomicUsize>,
-    stays: bool,
-}
-
-impl Stage for Leaving {
-    type In = u64;
-    type Out = u64;
-
-    fn process(&mut self, x: u64, emit: &mut dyn FnMut(u64)) -> Result<(), JobError> {
-        self.taken.fetch_add(1, Ordering::SeqCst);
-        // So that there are values left when it has rested.
-        sleep(Duration::from_micros(100));
-        emit(x);
-        Ok(())
-    }
-
-    fn onward(&mut self) -> Onward {
-        if self.stays {
-            return Onward::Take;
-        }
-        self.rests = !self.rests;
-        if self.rests { Onward::Rest(Duration::from_millis(1)) } else { Onward::Leave }
-    }
-}
-
 #[test]
 fn who_rests_is_asked_again_before_it_takes_more() {
     for order in [Order::Input, Order::Completion] {
         let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
-        let workers = [false, true].into_iter().zip(&counts);
-        let workers = workers.map(|(stays, taken)| Leaving { rests: false, taken: Arc::clone(taken), stays });
+        let says = [vec![Onward::Rest(Duration::from_millis(1)), Onward::Leave], vec![]];
+        let workers = says.into_iter().zip(&counts).map(|(says, taken)| Tired::new(says, taken));
         let pipeline = Pipeline::new(0..1000, Cancel::default()).unwrap().order(order);
         let mut seen = 0;
-        let outcome = pipeline.pool("leaving", workers).unwrap().run(|_| {
+        let outcome = pipeline.pool("tired", workers).unwrap().run(|_| {
             seen += 1;
+            // So that there are values left when it has rested.
+            sleep(Duration::from_micros(100));
             Ok(())
         });
         outcome.end.unwrap();
         assert_eq!(seen, 1000, "{order:?}");
-        // What it took at once it does, and none behind its rest.
-        assert!(counts[0].load(Ordering::SeqCst) <= CHUNK, "{order:?}");
+        // Nobody takes more than one value before it is known how long they take.
+        assert!(counts[0].load(Ordering::SeqCst) <= 1, "{order:?}");
     }
 }
 
 #[test]
 fn a_failure_wakes_who_rests() {
     let (taken, started) = (Arc::<AtomicUsize>::default(), Instant::now());
-    let worker = |rest| Tired { rest, taken: Arc::clone(&taken) };
     let pipeline = Pipeline::new(0.., Cancel::default()).unwrap().order(Order::Completion);
-    let workers = [worker(Some(LONG)), worker(None)];
+    let workers = [vec![Onward::Rest(LONG)], vec![]].map(|says| Tired::new(says, &taken));
     let mut seen = 0;
     let outcome = pipeline.pool("tired", workers).unwrap().run(|_| {
         seen += 1;
